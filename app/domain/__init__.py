@@ -1,0 +1,1 @@
+"""The rules, without I/O: events, filters, turns, tool-call integrity, tokens."""

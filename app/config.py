@@ -1,0 +1,114 @@
+"""Settings: environment variables `TURNKEEPER_*` and `.env`, checked before anything starts."""
+
+import os
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any
+
+import structlog
+from dotenv import dotenv_values
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "TURNKEEPER_"
+
+log = structlog.get_logger()
+
+
+class SettingsError(Exception):
+    """The settings cannot be used; the message says which and what to do."""
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Each name is an environment variable with the prefix `TURNKEEPER_`."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8088, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    database_url: SecretStr | None = Field(
+        None, description="PostgreSQL 16 or newer, `postgresql://…`; without it an embedded one is started."
+    )
+    data_dir: Path = Field(Path(".turnkeeper"), description="Where the embedded PostgreSQL keeps its data.")
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        (), description="Service keys, separated by commas. Without any, only this machine is served."
+    )
+    allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="`Host` values that are answered; default: any with keys, loopback names without."
+    )
+    default_ttl_seconds: int = Field(5_184_000, gt=0, description="Lifetime of a session that names none.")
+    sweep_interval_seconds: float = Field(3_600, gt=0, description="How often expired sessions are removed.")
+    sweep_batch: int = Field(1_000, gt=0, description="How many rows the sweeper removes in one transaction.")
+    allow_system_messages: bool = Field(False, description="Whether new sessions store system messages.")
+    recall_page_size: int = Field(10, ge=1, le=100, description="Results in one page of a recall tool.")
+    tokens_per_part: int = Field(
+        1_000, ge=0, description="Tokens that a content part which is not text counts: an image, a file."
+    )
+    pool_size: int = Field(10, ge=1, description="Database connections; searches get half as many of their own.")
+    pool_timeout_seconds: float = Field(5, gt=0, description="How long a request waits for a connection (503).")
+    statement_timeout_ms: int = Field(5_000, gt=0, description="How long one statement may run.")
+    max_body_bytes: int = Field(10_485_760, gt=0, description="Largest request body (413).")
+
+    @field_validator("api_keys", "allowed_hosts", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @model_validator(mode="after")
+    def _keys_are_needed_beyond_loopback(self) -> "Settings":
+        if not is_loopback(self.host) and not self.api_keys:
+            raise ValueError(
+                f"Without a service key only this machine may be served, not {self.host!r}: "
+                f"set {PREFIX}API_KEYS, or {PREFIX}HOST to 127.0.0.1."
+            )
+        return self
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Settings from the environment. Raises SettingsError, which names what is unknown or wrong."""
+    for name in injected_settings(os.environ):
+        log.warning("setting_ignored", name=name, reason="injected by Kubernetes for a service of this name")
+        del os.environ[name]
+    if unknown := unknown_settings({*dotenv_values(".env"), *os.environ}):
+        raise SettingsError(f"Unknown settings: {', '.join(unknown)}. Known are: {', '.join(setting_names())}.")
+    try:
+        return Settings(**{name: value for name, value in overrides.items() if value is not None})
+    except ValidationError as error:
+        raise SettingsError("\n".join(map(_sentence, error.errors(include_input=False)))) from None
+
+
+def setting_names() -> list[str]:
+    return sorted(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)
+
+
+def unknown_settings(names: Iterable[str]) -> list[str]:
+    return sorted({name for name in names if name.upper().startswith(PREFIX)} - set(setting_names()))
+
+
+def injected_settings(environment: Mapping[str, str]) -> list[str]:
+    """What Kubernetes sets in every pod next to a service that is called `turnkeeper`."""
+    return [
+        name
+        for name, value in environment.items()
+        if name.startswith((f"{PREFIX}SERVICE_", f"{PREFIX}PORT_"))
+        or (name == f"{PREFIX}PORT" and value.startswith("tcp://"))
+    ]
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _sentence(error: ErrorDetails) -> str:
+    name = PREFIX + str(error["loc"][0]).upper() if error["loc"] else ""
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{name}: {message}" if name else message

@@ -1,0 +1,118 @@
+"""What can go wrong, as data: `app.api.problems` decides how each looks over HTTP."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class DomainError(Exception):
+    """A sentence for the caller, with the value that it is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault of an input: where it is and what to send instead."""
+
+    loc: tuple[str | int, ...]
+    msg: str
+
+
+class InvalidInput(DomainError):
+    """The input breaks a rule; `faults` name the places."""
+
+    def __init__(self, *faults: Fault) -> None:
+        super().__init__("; ".join(f"{'.'.join(map(str, fault.loc))}: {fault.msg}" for fault in faults))
+        self.faults = faults
+
+
+class SessionNotFound(DomainError):
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"Session {session_id!r} does not exist.")
+
+
+class SessionGone(DomainError):
+    """The session was deleted or expired while its log was being read."""
+
+    def __init__(self) -> None:
+        super().__init__("The session was deleted or expired while its log was being read.")
+
+
+class EventNotFound(DomainError):
+    def __init__(self, session_id: str, event_id: str) -> None:
+        super().__init__(f"Session {session_id!r} has no event {event_id!r}.")
+
+
+class ToolNotFound(DomainError):
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"There is no tool {name!r} here; there is {', '.join(known)}.")
+
+
+class SessionExists(DomainError):
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"Session {session_id!r} exists already; it was not changed.")
+
+
+class NotOwner(DomainError):
+    def __init__(self, session_id: str, user_id: str) -> None:
+        super().__init__(f"Session {session_id!r} does not belong to user {user_id!r}.")
+
+
+class EventConflict(DomainError):
+    """Event ids that the session holds with another message."""
+
+    def __init__(self, event_ids: Sequence[str]) -> None:
+        super().__init__(
+            f"Stored with another message under the same id: {', '.join(map(repr, event_ids))}. "
+            "Nothing was written; send a changed message under an id of its own."
+        )
+        self.event_ids = tuple(event_ids)
+
+
+class VersionMismatch(DomainError):
+    def __init__(self, expected: int, actual: int) -> None:
+        super().__init__(
+            f"The session is at event version {actual}, not {expected}; nothing was written. "
+            "Read it again and decide anew."
+        )
+        self.actual = actual
+
+
+class SystemMessagesRefused(DomainError):
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"Session {session_id!r} does not store system messages: send instructions with each request, "
+            'or create the session with "allow_system_messages": true.'
+        )
+
+
+class TooManyEvents(DomainError):
+    """An unpaged read that would return more than `limit` events."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"More than {limit:,} events match. Read a window (last_n), pages (page, page_size), "
+            "or any number as a stream (Accept: application/x-ndjson)."
+        )
+
+
+class SearchTooBroad(DomainError):
+    """A scan that the statement timeout ended."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The search had to read too much and was stopped. Narrow it: a word of three or more "
+            "characters, from/to, after_seq/before_seq, or fewer sessions."
+        )
+
+
+class Overloaded(DomainError):
+    """No database connection came free in time."""
+
+    def __init__(self) -> None:
+        super().__init__("The service is busy: no database connection came free in time. Try again shortly.")
+
+
+class DatabaseUnavailable(DomainError):
+    """The database could not be reached, or went away before it answered."""
+
+    def __init__(self) -> None:
+        super().__init__("The database cannot be reached. Nothing is known to be written; try again shortly.")

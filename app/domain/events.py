@@ -1,0 +1,68 @@
+"""Events: one message each, in a session's append-only log."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from app.domain import json_values, messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event to append. Without a timestamp it gets the database's time at the append."""
+
+    id: str
+    message: Mapping[str, Any]
+    tokens: int
+    timestamp: datetime | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    synthetic: bool = False
+
+    @property
+    def type(self) -> str:
+        return messages.type_of(self.message)
+
+    @property
+    def digest(self) -> bytes:
+        return json_values.digest(self.message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """An event of the log. `seq` orders the log of one session; compare it, never count with it."""
+
+    id: str
+    session_id: str
+    seq: int
+    timestamp: datetime
+    type: str
+    message_json: str
+    synthetic: bool
+    archived: bool
+    tokens: int
+    metadata_json: str
+
+    @cached_property
+    def message(self) -> dict[str, Any]:
+        value: dict[str, Any] = json_values.decode(self.message_json)
+        return value
+
+    @cached_property
+    def text(self) -> str | None:
+        return messages.text_of(self.message)
+
+    @property
+    def starts_turn(self) -> bool:
+        return self.type == "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
+    """What an append did: the events of the batch in its order, and where the log stands."""
+
+    events: list[Event]
+    event_version: int
+    appended: int
+    replayed: int

@@ -1,0 +1,23 @@
+"""Identifiers that clients choose: sessions, users, events."""
+
+import unicodedata
+
+MAX_ID_LENGTH = 255
+
+
+def fault_of_id(value: str) -> str | None:
+    """Why `value` cannot be an id, or None when it can."""
+    if not 1 <= len(value) <= MAX_ID_LENGTH:
+        return f"An id has 1 to {MAX_ID_LENGTH} characters; this one has {len(value)}."
+    if value in {".", ".."} or "/" in value:
+        return "An id is not '.' or '..' and holds no '/': it is a segment of a URL."
+    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in value):
+        return "An id holds no control characters and no lone surrogates."
+    return None
+
+
+def fault_of_user_id(value: str) -> str | None:
+    """Why `value` cannot be a user id. `shared:` names the memory stores that are nobody's own."""
+    if value.startswith("shared:"):
+        return "A user id does not begin with 'shared:'."
+    return fault_of_id(value)

@@ -1,0 +1,56 @@
+"""Sessions: one conversation each, with an owner, an expiry and counters over its log."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """A session as it stands. `key` is its inner identity, which no client sees."""
+
+    key: int
+    id: str
+    user_id: str
+    created_at: datetime
+    expires_at: datetime | None
+    ttl_sliding: bool
+    allow_system_messages: bool
+    metadata_json: str
+    event_version: int
+    event_count: int
+    active_event_count: int
+    active_turn_count: int
+    active_token_count: int
+    last_event_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """How long a session lives: seconds from now, until an instant, or for ever (neither is set)."""
+
+    ttl_seconds: int | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSession:
+    id: str
+    user_id: str
+    lifetime: Lifetime
+    ttl_sliding: bool = False
+    allow_system_messages: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """JSON merge patch (RFC 7396): null removes, objects merge, anything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged

@@ -1,0 +1,160 @@
+"""Connections: a pool for the short statements of the log, one for searches, and what errors mean."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+from sqlalchemy import URL, make_url, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from app.domain.errors import DatabaseUnavailable, DomainError, Overloaded, SearchTooBroad
+from app.storage import migrations
+
+_QUERY_CANCELED = "57014"
+_LOCK_NOT_AVAILABLE = "55P03"
+# Connection exceptions, operator intervention (a server that stops or starts), too many connections.
+_UNAVAILABLE = ("08", "57P", "53300")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFigures:
+    """Connections of one pool: how many it may open and how many are in use."""
+
+    size: int
+    in_use: int
+
+
+class Database:
+    """Two pools on one PostgreSQL.
+
+    Searches have a pool of their own for two reasons: a slow one never keeps an append waiting, and their plans
+    have to see the words (a cached generic plan took 107 to 127 ms for a common word instead of 1 ms), which is a
+    setting of the connection.
+    """
+
+    def __init__(self, url: str, *, pool_size: int, pool_timeout: float, statement_timeout_ms: int) -> None:
+        def engine(size: int, **parameters: str) -> AsyncEngine:
+            return _engine(_asyncpg_url(url), size, pool_timeout, statement_timeout_ms, parameters)
+
+        self._log = engine(pool_size)
+        self._search = engine(max(2, pool_size // 2), plan_cache_mode="force_custom_plan")
+        self._unlimited = engine(1, statement_timeout="0")
+        self.statement_timeout = statement_timeout_ms / 1000
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Several statements that commit together when the block ends: the only commit point."""
+        with _translated(canceled=Overloaded):
+            async with self._log.begin() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
+        """Statements that each commit by themselves: one round trip instead of three."""
+        with _translated(canceled=SearchTooBroad):
+            async with _autocommitting(self._log).connect() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def searching(self) -> AsyncIterator[AsyncConnection]:
+        """Reads whose cost depends on the words that are looked for."""
+        with _translated(canceled=SearchTooBroad):
+            async with _autocommitting(self._search).connect() as connection:
+                yield connection
+
+    async def migrate(self) -> None:
+        with _translated(canceled=Overloaded):
+            async with self._unlimited.begin() as connection:
+                await migrations.upgrade(connection)
+
+    async def is_migrated(self) -> bool:
+        async with self.autocommit() as connection:
+            return await migrations.is_current(connection)
+
+    async def finds_non_ascii_words(self) -> bool:
+        """Whether this database has trigrams for words outside ASCII (UTF-8, and an LC_CTYPE other than C)."""
+        async with self.autocommit() as connection:
+            trigrams = await connection.scalar(text("SELECT show_trgm('слово 記憶')"))
+            return bool(trigrams)
+
+    def pools(self) -> dict[str, PoolFigures]:
+        return {"log": _figures(self._log), "search": _figures(self._search)}
+
+    async def close(self) -> None:
+        for engine in (self._log, self._search, self._unlimited):
+            await engine.dispose()
+
+
+def _engine(
+    url: URL, size: int, pool_timeout: float, statement_timeout_ms: int, parameters: dict[str, str]
+) -> AsyncEngine:
+    return create_async_engine(
+        url,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=pool_timeout,
+        # Nothing is set on a connection that another user of it could see; a reset is a round trip.
+        json_serializer=_as_it_is,
+        json_deserializer=_as_it_is,
+        connect_args={
+            "timeout": pool_timeout,
+            "server_settings": {
+                "application_name": "turnkeeper",
+                "statement_timeout": str(statement_timeout_ms),
+                # Compiling a statement costs more than these statements take.
+                "jit": "off",
+                **parameters,
+            },
+        },
+    )
+
+
+def _autocommitting(engine: AsyncEngine) -> AsyncEngine:
+    return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+
+def _asyncpg_url(url: str) -> URL:
+    parsed = make_url(url).set(drivername="postgresql+asyncpg")
+    if "sslmode" in parsed.query:  # libpq's name for what asyncpg calls ssl
+        mode = parsed.query["sslmode"]
+        parsed = parsed.difference_update_query(["sslmode"]).update_query_dict({"ssl": mode})
+    return parsed
+
+
+@contextmanager
+def _translated(*, canceled: Callable[[], DomainError]) -> Iterator[None]:
+    """Turn what a driver raises into what it means for a caller; what has no meaning here passes."""
+    try:
+        yield
+    except PoolTimeoutError:
+        raise Overloaded from None
+    except (DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        if (meaning := _meaning(error, canceled)) is None:
+            raise
+        raise meaning from error
+
+
+def _meaning(error: Exception, canceled: Callable[[], DomainError]) -> DomainError | None:
+    if isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
+        return DatabaseUnavailable()
+    state = str(getattr(getattr(error, "orig", error), "sqlstate", None) or "")
+    if state == _QUERY_CANCELED:
+        return canceled()
+    if state == _LOCK_NOT_AVAILABLE:
+        return Overloaded()
+    if state.startswith(_UNAVAILABLE) or isinstance(error, asyncpg.InterfaceError):
+        return DatabaseUnavailable()
+    return None
+
+
+def _figures(engine: AsyncEngine) -> PoolFigures:
+    pool: Any = engine.pool
+    return PoolFigures(size=pool.size(), in_use=pool.checkedout())
+
+
+def _as_it_is(value: str) -> str:
+    return value

@@ -1,0 +1,179 @@
+"""Reads in batches: patterns, which only the service can apply, and streams of any length.
+
+Each batch is a short statement of its own that continues after the last event of the one before: no connection and
+no cursor is held between them. The log is append-only, so that nothing is skipped or repeated.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain.errors import SearchTooBroad, SessionGone, TooManyEvents
+from app.domain.events import Event
+from app.domain.filters import EventFilter
+from app.domain.readings import MAX_EVENTS, Reading, SessionReading
+from app.storage import sessions
+from app.storage.criteria import Scope, event_columns, matching, session_scope, user_scope
+from app.storage.database import Database
+from app.storage.reads import event_of, with_target
+from app.storage.tables import events
+from app.storage.windows import window_start
+
+# The values of a scope's order columns: where an event stands.
+Place = tuple[Any, ...]
+
+BATCH_EVENTS = 500
+# Of messages as stored (compressed): what one batch may hold beyond its first event.
+BATCH_BYTES = 4 * 1024 * 1024
+
+
+async def search_session(db: Database, session_id: str, event_filter: EventFilter) -> SessionReading:
+    """Read by a filter with a pattern. Raises SessionNotFound, TooManyEvents, SearchTooBroad."""
+    async with db.searching() as connection:
+        session = await sessions.get(connection, session_id)
+    reading = await _search(db, session_scope(session.key), event_filter)
+    return SessionReading(
+        events=reading.events,
+        has_more=reading.has_more,
+        event_version=session.event_version,
+        active_token_count=session.active_token_count,
+        system=None,
+    )
+
+
+async def search_user(db: Database, user_id: str, event_filter: EventFilter) -> Reading:
+    """The same across a user's sessions."""
+    return await _search(db, user_scope(user_id), event_filter)
+
+
+async def stream_session(db: Database, session_id: str, event_filter: EventFilter) -> AsyncIterator[list[Event]]:
+    """All events that a filter without a page selects, in batches. Raises SessionNotFound at the first batch."""
+    async with db.searching() as connection:
+        session = await sessions.get(connection, session_id)
+        scope = session_scope(session.key)
+        if event_filter.last_n is not None:
+            start = await _window_start(connection, scope, event_filter)
+            after = max(start - 1, -1 if event_filter.after_seq is None else event_filter.after_seq)
+            event_filter = replace(event_filter, last_n=None, after_seq=after)
+    async for batch in _matching_pattern(db, scope, event_filter):
+        yield batch
+
+
+async def stream_user(db: Database, user_id: str, event_filter: EventFilter) -> AsyncIterator[list[Event]]:
+    """The same across a user's sessions, by (timestamp, session id, seq)."""
+    scope = user_scope(user_id)
+    start = None
+    if event_filter.last_n is not None:
+        async with db.searching() as connection:
+            start = await _nth_from_end(connection, scope, event_filter)
+        event_filter = replace(event_filter, last_n=None)
+    async for batch in _matching_pattern(db, scope, event_filter, first=start):
+        yield batch
+
+
+async def _search(db: Database, scope: Scope, f: EventFilter) -> Reading:
+    """The window, page or plain read of a filter with a pattern; reads no further than that needs."""
+    paged = f.page_size is not None and f.page is not None
+    skipped = f.page * f.page_size if f.page is not None and f.page_size is not None else 0
+    wanted = min(f.last_n or MAX_EVENTS + 1, MAX_EVENTS + 1) if f.page_size is None else f.page_size + 1
+    found: list[Event] = []
+    try:
+        async with asyncio.timeout(db.statement_timeout):
+            async for batch in _matching_pattern(db, scope, f, backwards=f.last_n is not None):
+                found += batch[skipped:]
+                skipped = max(0, skipped - len(batch))
+                if len(found) >= wanted:
+                    break
+    except TimeoutError:
+        raise SearchTooBroad from None
+    found = found[:wanted]
+    if paged:
+        return Reading(events=found[: f.page_size], has_more=len(found) == wanted)
+    if len(found) > MAX_EVENTS:
+        raise TooManyEvents(MAX_EVENTS)
+    return Reading(events=found[::-1] if f.last_n is not None else found, has_more=None)
+
+
+async def _matching_pattern(
+    db: Database, scope: Scope, f: EventFilter, *, first: Place | None = None, backwards: bool = False
+) -> AsyncIterator[list[Event]]:
+    async for batch in _batches(db, scope, f, first=first, backwards=backwards):
+        if f.pattern is None:
+            yield batch
+        else:
+            # RE2 is linear, but a batch of long texts still is work: it leaves the event loop.
+            yield await asyncio.to_thread(lambda: [e for e in batch if f.matches_pattern(e.text)])  # noqa: B023
+
+
+async def _batches(
+    db: Database, scope: Scope, f: EventFilter, *, first: Place | None, backwards: bool
+) -> AsyncIterator[list[Event]]:
+    query = _bounded_batch(scope, f, None if first is None else _not_before(scope, first), backwards=backwards)
+    while True:
+        async with db.searching() as connection:
+            batch = await _fetch(connection, scope, query, backwards=backwards)
+        if not batch:
+            return
+        yield batch
+        last = (batch[-1].seq,) if scope.target is not None else _place_of_user_event(batch[-1])
+        query = _bounded_batch(scope, f, _beyond(scope, last, backwards=backwards), backwards=backwards)
+
+
+def _bounded_batch(
+    scope: Scope, f: EventFilter, where: ColumnElement[bool] | None, *, backwards: bool
+) -> Select[Any]:
+    """The next events, as many as fit both bounds, and always the first of them."""
+    order = [column.desc() if backwards else column for column in scope.order]
+    size = func.pg_column_size(events.c.message)
+    size_before = (func.sum(size).over(order_by=order) - size).label("size_before")
+    query = matching(scope, f, *event_columns(scope, f), size_before)
+    if where is not None:
+        query = query.where(where)
+    rows = query.order_by(*order).limit(BATCH_EVENTS).subquery()
+    return select(rows).where(rows.c.size_before <= BATCH_BYTES).order_by(rows.c.size_before)
+
+
+async def _fetch(connection: AsyncConnection, scope: Scope, query: Select[Any], *, backwards: bool) -> list[Event]:
+    if scope.target is None:
+        return [event_of(row) for row in (await connection.execute(query)).mappings()]
+    rows = await with_target(connection, scope, query)
+    if not rows:  # Deleted or expired meanwhile: the reader must not take what it has for everything.
+        raise SessionGone
+    batch = [event_of(row) for row in rows if row["seq"] is not None]
+    return batch[::-1] if backwards else batch
+
+
+async def _window_start(connection: AsyncConnection, scope: Scope, f: EventFilter) -> int:
+    return int(await connection.scalar(select(window_start(scope, f, f.last_n or 1))) or 0)
+
+
+async def _nth_from_end(connection: AsyncConnection, scope: Scope, f: EventFilter) -> Place | None:
+    query = matching(scope, f, *scope.order).order_by(*(column.desc() for column in scope.order))
+    row = (await connection.execute(query.offset((f.last_n or 1) - 1).limit(1))).one_or_none()
+    return None if row is None else tuple(row)
+
+
+def _place_of_user_event(event: Event) -> Place:
+    return (event.timestamp, event.session_id, event.seq)
+
+
+def _beyond(scope: Scope, place: Place, *, backwards: bool) -> ColumnElement[bool]:
+    # The comparison of the first column alone is implied, and is what an index can begin at.
+    first: ColumnElement[Any] = scope.order[0]
+    mine, given = tuple_(*scope.order), _tuple(scope, place)
+    if backwards:
+        return and_(first <= place[0], mine < given)
+    return and_(first >= place[0], mine > given)
+
+
+def _not_before(scope: Scope, place: Place) -> ColumnElement[bool]:
+    first: ColumnElement[Any] = scope.order[0]
+    return and_(first >= place[0], tuple_(*scope.order) >= _tuple(scope, place))
+
+
+def _tuple(scope: Scope, place: Place) -> ColumnElement[Any]:
+    return tuple_(*place, types=[column.type for column in scope.order])

@@ -1,0 +1,160 @@
+"""Sessions in PostgreSQL. An expired or deleted session is absent from every statement here."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, func, select, text, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from app.domain import json_values
+from app.domain.errors import SessionExists, SessionNotFound
+from app.domain.sessions import Lifetime, NewSession, Session, merge_patch
+from app.storage.tables import sessions
+
+LIVE_SQL = "deleted_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
+
+# What a session is made of, in SQL; the expiry is counted by the database's clock, as everywhere.
+_EXPIRES_AT = """
+    COALESCE(CAST(:expires_at AS timestamptz), now() + CAST(:ttl_seconds AS bigint) * interval '1 second')
+"""
+_TTL_SECONDS = """
+    COALESCE(CAST(:ttl_seconds AS bigint), ceil(extract(epoch FROM CAST(:expires_at AS timestamptz) - now())))
+"""
+
+_INSERT = text(f"""
+INSERT INTO sessions (id, user_id, created_at, expires_at, ttl_seconds, ttl_sliding, allow_system_messages, metadata)
+VALUES (:id, :user_id, now(), {_EXPIRES_AT}, {_TTL_SECONDS}, :ttl_sliding, :allow_system_messages,
+        CAST(:metadata AS json))
+ON CONFLICT (id) WHERE deleted_at IS NULL DO NOTHING
+RETURNING *
+""")  # noqa: S608
+
+# An expired session that was not swept yet still has its name: it gives it up to a new one.
+_RETIRE = text("""
+UPDATE sessions SET deleted_at = now() WHERE id = :id AND deleted_at IS NULL AND expires_at <= now()
+""")
+
+_UPDATE = text(f"""
+UPDATE sessions SET
+    metadata = CAST(:metadata AS json),
+    expires_at = CASE WHEN :new_lifetime THEN {_EXPIRES_AT} ELSE expires_at END,
+    ttl_seconds = CASE WHEN :new_lifetime THEN {_TTL_SECONDS} ELSE ttl_seconds END
+WHERE key = :key
+RETURNING *
+""")  # noqa: S608
+
+_DELETE = text(f"UPDATE sessions SET deleted_at = now() WHERE id = :id AND {LIVE_SQL} RETURNING key")  # noqa: S608
+
+_DELETE_OF_USER = text(f"""
+WITH live AS (
+    UPDATE sessions SET deleted_at = now() WHERE user_id = :user_id AND {LIVE_SQL} RETURNING event_count
+), expired AS (
+    UPDATE sessions SET deleted_at = now()
+    WHERE user_id = :user_id AND deleted_at IS NULL AND expires_at <= now()
+)
+SELECT count(*) AS sessions, coalesce(sum(event_count), 0)::bigint AS events FROM live
+""")  # noqa: S608
+
+
+def live() -> ColumnElement[bool]:
+    return sessions.c.deleted_at.is_(None) & (sessions.c.expires_at.is_(None) | (sessions.c.expires_at > func.now()))
+
+
+async def create(connection: AsyncConnection, new: NewSession) -> Session:
+    """Raises SessionExists, and leaves the one that exists untouched."""
+    parameters = {
+        "id": new.id,
+        "user_id": new.user_id,
+        **_lifetime(new.lifetime),
+        "ttl_sliding": new.ttl_sliding,
+        "allow_system_messages": new.allow_system_messages,
+        "metadata": json_values.encode(new.metadata),
+    }
+    row = (await connection.execute(_INSERT, parameters)).mappings().one_or_none()
+    if row is None and (await connection.execute(_RETIRE, {"id": new.id})).rowcount:
+        row = (await connection.execute(_INSERT, parameters)).mappings().one_or_none()
+    if row is None:
+        raise SessionExists(new.id)
+    return session_of(row)
+
+
+async def get(connection: AsyncConnection, session_id: str) -> Session:
+    """Raises SessionNotFound."""
+    return await _get(connection, session_id, lock=False)
+
+
+async def lock(connection: AsyncConnection, session_id: str) -> Session:
+    """The session, whose row stays locked until the transaction ends. Raises SessionNotFound."""
+    return await _get(connection, session_id, lock=True)
+
+
+async def newest(
+    connection: AsyncConnection, *, user_id: str | None, limit: int, before: tuple[datetime, str] | None
+) -> list[Session]:
+    """Sessions by (created_at, id) descending, those that come after `before` in that order."""
+    query = select(sessions).where(live())
+    if user_id is not None:
+        query = query.where(sessions.c.user_id == user_id)
+    if before is not None:
+        query = query.where(tuple_(sessions.c.created_at, sessions.c.id) < tuple_(*before))
+    query = query.order_by(sessions.c.created_at.desc(), sessions.c.id.desc()).limit(limit)
+    return [session_of(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def update(
+    connection: AsyncConnection, session: Session, *, metadata_patch: Any, lifetime: Lifetime | None
+) -> Session:
+    """Merge into the metadata of a locked session, and give it a new lifetime when there is one."""
+    merged = merge_patch(json_values.decode(session.metadata_json), metadata_patch)
+    parameters = {
+        "key": session.key,
+        "metadata": json_values.encode(merged),
+        "new_lifetime": lifetime is not None,
+        **_lifetime(lifetime or Lifetime()),
+    }
+    return session_of((await connection.execute(_UPDATE, parameters)).mappings().one())
+
+
+async def delete(connection: AsyncConnection, session_id: str) -> None:
+    """Hide the session with its log, at once; `app.storage.sweeper` removes the rows. Raises SessionNotFound."""
+    if not (await connection.execute(_DELETE, {"id": session_id})).rowcount:
+        raise SessionNotFound(session_id)
+
+
+async def delete_of_user(connection: AsyncConnection, user_id: str) -> tuple[int, int]:
+    """Hide every session of a user; returns how many sessions and events these were."""
+    row = (await connection.execute(_DELETE_OF_USER, {"user_id": user_id})).mappings().one()
+    return row["sessions"], row["events"]
+
+
+def session_of(row: RowMapping) -> Session:
+    return Session(
+        key=row["key"],
+        id=row["id"],
+        user_id=row["user_id"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        ttl_sliding=row["ttl_sliding"],
+        allow_system_messages=row["allow_system_messages"],
+        metadata_json=row["metadata"],
+        event_version=row["event_version"],
+        event_count=row["event_count"],
+        active_event_count=row["active_event_count"],
+        active_turn_count=row["active_turn_count"],
+        active_token_count=row["active_token_count"],
+        last_event_at=row["last_event_at"],
+    )
+
+
+async def _get(connection: AsyncConnection, session_id: str, *, lock: bool) -> Session:
+    query = select(sessions).where(sessions.c.id == session_id, live())
+    if lock:
+        query = query.with_for_update()
+    row = (await connection.execute(query)).mappings().one_or_none()
+    if row is None:
+        raise SessionNotFound(session_id)
+    return session_of(row)
+
+
+def _lifetime(lifetime: Lifetime) -> dict[str, object]:
+    return {"ttl_seconds": lifetime.ttl_seconds, "expires_at": lifetime.expires_at}
