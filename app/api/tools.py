@@ -1,0 +1,81 @@
+"""The tools that a model calls: their definitions, and endpoints that take a model's arguments as they are.
+
+Whose memory is searched stands in the URL, never among the arguments: a model must not be able to choose.
+"""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query, Request, Response
+
+from app.api import schemas
+from app.api.dependencies import COMMON, OwnerId, SessionId, Svc, problems
+from app.api.wire import JsonResponse, JsonRoute
+from app.domain.errors import ToolNotFound
+from app.domain.recall import CONVERSATION_SEARCH, CROSS_SESSION_SEARCH
+from app.domain.tool_definitions import DEFINITIONS, Format, render
+from app.services import recall
+
+router = APIRouter(prefix="/v1", tags=["tools"], route_class=JsonRoute, responses=COMMON)
+
+ToolName = Annotated[str, Path(description="A tool's name.")]
+_TOOL_OF_SCOPE = {"session": CONVERSATION_SEARCH, "user": CROSS_SESSION_SEARCH}
+
+_ARGUMENTS = {
+    "requestBody": {
+        "description": "The model's arguments object, exactly as the model produced it.",
+        "content": {
+            "application/json": {
+                "schema": {"type": "object"},
+                "example": {"innerThought": "The user asks about the database again.", "query": "postgresql"},
+            }
+        },
+    }
+}
+
+
+@router.get("/tools", response_model=schemas.ToolDefinitions)
+async def list_tools(
+    shape: Annotated[Format, Query(alias="format", description="Whose model requests they go into.")] = "openai",
+    scope: Annotated[
+        Literal["session", "user"] | None,
+        Query(description="Only the tools of one session, or of all of a user's; without: all."),
+    ] = None,
+) -> Response:
+    """The definitions of the tools, ready to be put into a model request.
+
+    Give the live agent the tools of scope `session`, a background agent those of scope `user`.
+    """
+    chosen = [tool for tool in DEFINITIONS if scope is None or tool.name == _TOOL_OF_SCOPE[scope]]
+    return JsonResponse({"tools": render(chosen, shape)})
+
+
+@router.post(
+    "/sessions/{session_id}/tools/{name}",
+    response_model=schemas.ToolAnswer,
+    responses=problems(404),
+    openapi_extra=_ARGUMENTS,
+)
+async def call_session_tool(session_id: SessionId, name: ToolName, request: Request, svc: Svc) -> Response:
+    """Run a tool on one session: `conversation_search`. Wrong arguments are a sentence for the model, with 200."""
+    if name != CONVERSATION_SEARCH:
+        raise ToolNotFound(name, [CONVERSATION_SEARCH])
+    answer = await recall.conversation_search(
+        svc.db, session_id, await request.body(), page_size=svc.settings.recall_page_size
+    )
+    return JsonResponse({"content": answer.content, "is_error": answer.is_error})
+
+
+@router.post(
+    "/users/{user_id}/tools/{name}",
+    response_model=schemas.ToolAnswer,
+    responses=problems(404),
+    openapi_extra=_ARGUMENTS,
+)
+async def call_user_tool(user_id: OwnerId, name: ToolName, request: Request, svc: Svc) -> Response:
+    """Run a tool on all sessions of a user: `cross_session_search`. Wrong arguments are a sentence, with 200."""
+    if name != CROSS_SESSION_SEARCH:
+        raise ToolNotFound(name, [CROSS_SESSION_SEARCH])
+    answer = await recall.cross_session_search(
+        svc.db, user_id, await request.body(), page_size=svc.settings.recall_page_size
+    )
+    return JsonResponse({"content": answer.content, "is_error": answer.is_error})

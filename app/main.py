@@ -1,0 +1,77 @@
+"""The composition root: nothing is built before `create_app` is called."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+from fastapi import FastAPI
+
+from app.api import events, health, openapi, problems, search, sessions, tools, users
+from app.api.dependencies import Services
+from app.api.middleware import BodyLimit, Gate, RequestLog
+from app.config import Settings
+from app.domain import tokens
+from app.services.sweeping import Sweeping
+from app.storage.database import Database
+
+log = structlog.get_logger()
+
+
+def create_app(settings: Settings, *, database_url: str) -> FastAPI:
+    """The service on a database that is migrated already."""
+    db = Database(
+        database_url,
+        pool_size=settings.pool_size,
+        pool_timeout=settings.pool_timeout_seconds,
+        statement_timeout_ms=settings.statement_timeout_ms,
+    )
+    services = Services(
+        db=db,
+        settings=settings,
+        count_tokens=tokens.counter(settings.tokens_per_part),
+        sweeping=Sweeping(db, interval=settings.sweep_interval_seconds, batch=settings.sweep_batch),
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await _check(db)
+        tokens.count_text("")  # Loads the vocabulary before the first request needs it.
+        sweeper = asyncio.create_task(services.sweeping.run())
+        yield
+        sweeper.cancel()
+        with suppress(asyncio.CancelledError):
+            await sweeper
+        await db.close()
+
+    app = FastAPI(
+        title="Turnkeeper",
+        version=openapi.VERSION,
+        description=openapi.DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        separate_input_output_schemas=False,
+        generate_unique_id_function=openapi.operation_id,
+    )
+    app.state.services = services
+    for module in (sessions, events, users, search, tools, health):
+        app.include_router(module.router)
+    problems.install(app)
+    openapi.install(app)
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        Gate,
+        api_keys=[key.get_secret_value() for key in settings.api_keys],
+        allowed_hosts=settings.allowed_hosts,
+    )
+    app.add_middleware(RequestLog)
+    return app
+
+
+async def _check(db: Database) -> None:
+    if not await db.finds_non_ascii_words():
+        log.warning(
+            "slow_search_of_non_ascii_words",
+            reason="the database is not UTF-8 or its LC_CTYPE is C: create it with LC_CTYPE C.UTF-8",
+        )

@@ -1,0 +1,1 @@
+"""Everything that is held, out and in again without loss."""
