@@ -1,5 +1,6 @@
 """The OpenAPI document: what generated clients are made from."""
 
+import json
 from typing import Any
 
 import yaml
@@ -39,6 +40,10 @@ def install(app: FastAPI) -> None:
 
 def as_yaml(app: FastAPI) -> str:
     return yaml.safe_dump(app.openapi(), sort_keys=False, allow_unicode=True, width=110)
+
+
+def as_json(app: FastAPI) -> str:
+    return json.dumps(app.openapi(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _corrected(schema: dict[str, Any]) -> dict[str, Any]:

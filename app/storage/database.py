@@ -16,8 +16,8 @@ from app.storage import migrations
 
 _QUERY_CANCELED = "57014"
 _LOCK_NOT_AVAILABLE = "55P03"
-# Connection exceptions, operator intervention (a server that stops or starts), too many connections.
-_UNAVAILABLE = ("08", "57P", "53300")
+# Connection exceptions, a server that stops or starts, too many connections, no access, no such database.
+_UNAVAILABLE = ("08", "57P", "53300", "28", "3D")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def _engine(
         pool_size=size,
         max_overflow=0,
         pool_timeout=pool_timeout,
-        # Nothing is set on a connection that another user of it could see; a reset is a round trip.
+        hide_parameters=True,  # What people wrote has no place in an error, nor in a log.
         json_serializer=_as_it_is,
         json_deserializer=_as_it_is,
         connect_args={

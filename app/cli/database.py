@@ -1,0 +1,42 @@
+"""The database of a command: the configured one, or the embedded one, which is started if it does not run."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from app.config import Settings
+from app.storage.database import Database
+from app.storage.embedded import EmbeddedPostgres
+
+DATABASE_NAME = "turnkeeper"
+
+
+@contextmanager
+def database_url(settings: Settings) -> Iterator[str]:
+    """The URL to use within the block. Raises EmbeddedPostgresError."""
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value()
+        return
+    with EmbeddedPostgres.start(settings.data_dir) as server:
+        server.ensure_database(DATABASE_NAME)
+        yield server.database_url(DATABASE_NAME)
+
+
+def database_at(url: str, settings: Settings) -> Database:
+    return Database(
+        url,
+        pool_size=settings.pool_size,
+        pool_timeout=settings.pool_timeout_seconds,
+        statement_timeout_ms=settings.statement_timeout_ms,
+    )
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """The migrated database of the settings. Raises EmbeddedPostgresError, DatabaseUnavailable."""
+    with database_url(settings) as url:
+        db = database_at(url, settings)
+        try:
+            await db.migrate()
+            yield db
+        finally:
+            await db.close()

@@ -1,0 +1,71 @@
+"""`turnkeeper serve`: migrate, start, say where it listens."""
+
+import asyncio
+import socket
+from typing import Annotated
+
+import typer
+import uvicorn
+from rich.console import Console
+
+from app.cli.database import database_at, database_url
+from app.config import Settings, load_settings
+from app.main import create_app
+
+_GRACE_SECONDS = 30
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on (TURNKEEPER_HOST).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on (TURNKEEPER_PORT).")] = None,
+) -> None:
+    """Start the service; without TURNKEEPER_DATABASE_URL on a PostgreSQL of its own."""
+    settings = load_settings(host=host, port=port)
+    console = Console(stderr=True)
+    if settings.database_url is None:
+        console.print(f"Starting PostgreSQL in {settings.data_dir.resolve()} …", soft_wrap=True)
+    with database_url(settings) as url:
+        asyncio.run(_migrate(url, settings))
+        _Server(_config(settings, url), console, settings).run()
+
+
+async def _migrate(url: str, settings: Settings) -> None:
+    db = database_at(url, settings)
+    try:
+        await db.migrate()
+    finally:
+        await db.close()
+
+
+def _config(settings: Settings, url: str) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(settings, database_url=url),
+        host=settings.host,
+        port=settings.port,
+        http="httptools",
+        log_config=None,
+        access_log=False,  # The service logs its requests itself, by route and without ids.
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, saying where it listens once it does."""
+
+    def __init__(self, config: uvicorn.Config, console: Console, settings: Settings) -> None:
+        super().__init__(config)
+        self._console = console
+        self._settings = settings
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for server in self.servers if self.started else ():
+            for listener in server.sockets:
+                self._announce(listener.getsockname())
+
+    def _announce(self, address: tuple[str, int]) -> None:
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        keys = "service keys are required" if self._settings.api_keys else "no keys: only this machine is served"
+        self._console.print(f"Turnkeeper listens on http://{host}:{address[1]} ({keys}).", soft_wrap=True)
+        self._console.print(f"Try it in a browser: http://{host}:{address[1]}/docs", soft_wrap=True)
