@@ -66,6 +66,12 @@ async def get_event(connection: AsyncConnection, session_id: str, event_id: str)
     return event_of(rows[0])
 
 
+async def get_system_message(connection: AsyncConnection, session_key: int) -> Event | None:
+    """The latest system message that a session stored."""
+    row = (await connection.execute(_latest_system_message(session_scope(session_key)))).mappings().one_or_none()
+    return None if row is None else event_of(row)
+
+
 async def get_events(connection: AsyncConnection, session_key: int, event_ids: list[str]) -> dict[str, Event]:
     """Events of one session by their ids; those that it does not hold are left out."""
     scope = session_scope(session_key)

@@ -19,7 +19,7 @@ from app.domain.readings import MAX_EVENTS, Reading, SessionReading
 from app.storage import sessions
 from app.storage.criteria import Scope, event_columns, matching, session_scope, user_scope
 from app.storage.database import Database
-from app.storage.reads import event_of, with_target
+from app.storage.reads import event_of, get_system_message, with_target
 from app.storage.tables import events
 from app.storage.windows import window_start
 
@@ -35,13 +35,14 @@ async def search_session(db: Database, session_id: str, event_filter: EventFilte
     """Read by a filter with a pattern. Raises SessionNotFound, TooManyEvents, SearchTooBroad."""
     async with db.searching() as connection:
         session = await sessions.get(connection, session_id)
+        system = await get_system_message(connection, session.key)
     reading = await _search(db, session_scope(session.key), event_filter)
     return SessionReading(
         events=reading.events,
         has_more=reading.has_more,
         event_version=session.event_version,
         active_token_count=session.active_token_count,
-        system=None,
+        system=system,
     )
 
 
