@@ -1,4 +1,4 @@
-.PHONY: serve demo test lint types cov openapi bench
+.PHONY: serve demo test lint types cov openapi docs bench
 
 serve demo test:
 	./run $@
@@ -14,6 +14,9 @@ cov:
 
 openapi:
 	uv run turnkeeper openapi > openapi.yaml
+
+docs:
+	uv run python -c 'from app.config import settings_page; print(settings_page(), end="")' > docs/settings.md
 
 bench:
 	uv run python -m benchmarks.run

@@ -9,12 +9,20 @@ from typing import Annotated, Any
 import structlog
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "TURNKEEPER_"
 
 log = structlog.get_logger()
+
+_PAGE = (
+    "# Settings",
+    "",
+    "Environment variables, or lines of a file `.env`. An unknown or wrong one stops the start with a message that says why.",
+    "",
+)
 
 
 class SettingsError(Exception):
@@ -85,6 +93,15 @@ def setting_names() -> list[str]:
     return sorted(f"{PREFIX}{name.upper()}" for name in Settings.model_fields)
 
 
+def settings_page() -> str:
+    """The reference of all settings, in Markdown."""
+    rows = [
+        f"| `{PREFIX}{name.upper()}` | {_default(field)} | {field.description} |"
+        for name, field in Settings.model_fields.items()
+    ]
+    return "\n".join([*_PAGE, "| setting | default | |", "|---|---|---|", *rows]) + "\n"
+
+
 def unknown_settings(names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if name.upper().startswith(PREFIX)} - set(setting_names()))
 
@@ -106,6 +123,11 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.get_default()
+    return "none" if value is None or value == () else f"`{str(value).lower() if value is False else value}`"
 
 
 def _sentence(error: ErrorDetails) -> str:

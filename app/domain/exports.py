@@ -61,6 +61,10 @@ class EventRecord(Struct, tag_field="kind", tag="event", kw_only=True, frozen=Tr
 ExportRecord = SessionRecord | EventRecord
 
 
+def kind_of(record: ExportRecord | type[ExportRecord]) -> str:
+    return str(record.__struct_config__.tag)
+
+
 def line_of(record: ExportRecord) -> dict[str, Any]:
     """The object that stands in the line of a record."""
-    return {"kind": record.__struct_config__.tag, **structs.asdict(record)}
+    return {"kind": kind_of(record), **structs.asdict(record)}

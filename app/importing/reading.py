@@ -19,7 +19,7 @@ from app.importing.records import BadRecord
 MAX_LENGTH = 64 * 1024 * 1024
 
 _CHUNK = 1024 * 1024
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _BETWEEN_ELEMENTS = re.compile(r"\s*[\[,]?\s*")
 
 _TOO_LONG = f"This is over {MAX_LENGTH:,} bytes long."
@@ -42,13 +42,13 @@ def lines(source: BinaryIO) -> Iterator[Value | BadRecord]:
             while line and not line.endswith(b"\n"):
                 line = source.readline(_CHUNK)
             yield BadRecord(place=str(number), reason=_TOO_LONG)
-        elif text := line.removeprefix(_BOM).strip():
+        elif text := line.removeprefix(BOM).strip():
             yield _decoded(str(number), text)
 
 
 def elements(source: BinaryIO) -> Iterator[Value | BadRecord]:
     """The elements of the list that the file is; places are `[0]`, `[1]`, … The first broken one is the last."""
-    reader = codecs.getreader("utf-8-sig")(source, errors="surrogateescape")
+    reader = codecs.getreader("utf-8-sig")(source, "surrogateescape")
     text, start, index = "", 0, 0
     while True:
         start = _BETWEEN_ELEMENTS.match(text, start).end()  # type: ignore[union-attr]  # it matches anything
@@ -74,7 +74,7 @@ def whole(source: BinaryIO) -> Value | BadRecord:
     data = source.read(MAX_LENGTH + 1)
     if len(data) > MAX_LENGTH:
         return BadRecord(place="", reason=_TOO_LONG)
-    return _decoded("", data.removeprefix(_BOM))
+    return _decoded("", data.removeprefix(BOM))
 
 
 def decode(data: bytes) -> Any:

@@ -1,7 +1,7 @@
 """What every format is read into: sessions, each followed by its events, and what could not be used."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, BinaryIO
@@ -24,7 +24,7 @@ class Origin:
     count_tokens: CountTokens
     user_id: str | None = None
     session_id: str | None = None
-    lifetime: Lifetime = Lifetime()
+    lifetime: Lifetime = field(default_factory=Lifetime)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +55,21 @@ Record = FoundSession | FoundEvent | BadRecord
 Parse = Callable[[BinaryIO, Origin], Iterator[Record]]
 
 
-def found_session(place: str, origin: Origin, *, session_id: str, user_id: str, metadata: Any) -> FoundSession:
+def found_session(
+    place: str, origin: Origin, *, session_id: str, user_id: str, metadata: dict[str, Any]
+) -> Iterator[Record]:
     """A conversation of another format. Its system messages are kept, like everything that was said."""
+    fault = fault_of_metadata(metadata)
     session = NewSession(
         id=session_id,
         user_id=user_id,
         lifetime=origin.lifetime,
         allow_system_messages=True,
-        metadata={} if fault_of_metadata(metadata) else metadata,
+        metadata={} if fault else metadata,
     )
-    return FoundSession(place=place, session=session)
+    yield FoundSession(place=place, session=session)
+    if fault:
+        yield BadRecord(place=place, reason=f"{fault} The conversation is imported without it.")
 
 
 def found_event(
@@ -108,9 +113,9 @@ def fault_of_metadata(metadata: Any) -> str | None:
 def id_from(*parts: object) -> str:
     """An id made of parts of the source, the same each time; changed as little as makes it legal."""
     wanted = "-".join(map(str, parts))
-    if ids.fault_of_id(wanted) is None:
+    if ids.fault_of_user_id(wanted) is None:
         return wanted
-    legal = "".join(c if c == "." or ids.fault_of_id(c) is None else "_" for c in wanted)
+    legal = "".join("_" if c == ":" or ids.fault_of_id(f"x{c}") else c for c in wanted)
     digest = blake2b(wanted.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{legal[:200]}-{digest}"
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 
 from app.domain import ids, json_values
-from app.domain.exports import EventRecord, ExportRecord, SessionRecord
+from app.domain.exports import EventRecord, ExportRecord, SessionRecord, kind_of
 from app.importing.reading import Value, lines
 from app.importing.records import (
     BadRecord,
@@ -19,44 +19,55 @@ from app.importing.records import (
     fault_of_metadata,
 )
 
+_KINDS = {kind_of(SessionRecord), kind_of(EventRecord)}
+
 
 def parse(source: BinaryIO, _: Origin) -> Iterator[Record]:
-    session: FoundSession | None = None
-    followed_by = 0
+    session: SessionRecord | None = None
+    place, followed_by = "", 0
     for found in lines(source):
         record = found if isinstance(found, BadRecord) else _record(found)
-        if isinstance(record, FoundEvent):
-            record = _in_session(record, session)
-        if not isinstance(record, FoundSession):
-            followed_by += 1
-            yield record
+        if isinstance(record, SessionRecord):
+            yield from _missing(session, place, followed_by)
+            session, place, followed_by = record, found.place, 0
+            yield FoundSession(place=place, session=record)
             continue
-        yield from _missing(session, followed_by)
-        session, followed_by = record, 0
-        yield session
-    yield from _missing(session, followed_by)
+        followed_by += 1
+        if isinstance(record, EventRecord):
+            yield _event_of(session, found.place, record)
+        else:
+            yield record
+    yield from _missing(session, place, followed_by)
 
 
-def _record(found: Value) -> Record:
+def _record(found: Value) -> ExportRecord | BadRecord:
+    kind = found.value.get("kind") if isinstance(found.value, dict) else None
+    if isinstance(kind, str) and kind not in _KINDS:
+        return BadRecord(place=found.place, reason=f"This version does not know records of the kind {kind!r}.")
     try:
-        record = msgspec.convert(found.value, ExportRecord)
+        record: ExportRecord = msgspec.convert(found.value, SessionRecord | EventRecord)
     except msgspec.ValidationError as error:
         return BadRecord(place=found.place, reason=f"{error}.")
-    if fault := _fault_of(record):
-        return BadRecord(place=found.place, reason=fault)
-    if isinstance(record, SessionRecord):
-        return FoundSession(place=found.place, session=record)
-    return FoundEvent(place=found.place, event=record, size=len(json_values.encode(found.value)))
+    fault = _fault_of_session(record) if isinstance(record, SessionRecord) else _fault_of_event(record)
+    return BadRecord(place=found.place, reason=fault) if fault else record
 
 
-def _fault_of(record: ExportRecord) -> str | None:
-    if isinstance(record, SessionRecord):
-        instants = (record.created_at, record.expires_at, record.last_event_at)
-        fault = ids.fault_of_user_id(record.user_id)
-    else:
-        instants = (record.timestamp,)
-        fault = ids.fault_of_id(record.session_id) or fault_of_message(record.message)
-    return fault or ids.fault_of_id(record.id) or fault_of_metadata(record.metadata) or _fault_of_instants(*instants)
+def _fault_of_session(record: SessionRecord) -> str | None:
+    return (
+        ids.fault_of_id(record.id)
+        or ids.fault_of_user_id(record.user_id)
+        or fault_of_metadata(record.metadata)
+        or _fault_of_instants(record.created_at, record.expires_at, record.last_event_at)
+    )
+
+
+def _fault_of_event(record: EventRecord) -> str | None:
+    return (
+        ids.fault_of_id(record.id)
+        or fault_of_message(record.message)
+        or fault_of_metadata(record.metadata)
+        or _fault_of_instants(record.timestamp)
+    )
 
 
 def _fault_of_instants(*instants: datetime | None) -> str | None:
@@ -69,17 +80,17 @@ def _fault_of_instants(*instants: datetime | None) -> str | None:
     return None
 
 
-def _in_session(found: FoundEvent, session: FoundSession | None) -> Record:
-    event: Any = found.event
-    if session is None or session.session.id != event.session_id:
-        return _bad(found, f"The line of its session, {event.session_id!r}, does not stand in front of it.")
-    if event.seq > session.session.last_seq:  # type: ignore[union-attr]
-        return _bad(found, "Its seq is greater than last_seq of its session.")
-    return found
+def _event_of(session: SessionRecord | None, place: str, event: EventRecord) -> FoundEvent | BadRecord:
+    if session is None or session.id != event.session_id:
+        reason = f"The line of its session, {event.session_id!r}, does not stand in front of it."
+        return BadRecord(place=place, reason=reason)
+    if event.seq > session.last_seq:
+        return BadRecord(place=place, reason=f"Its seq, {event.seq}, is greater than last_seq of its session.")
+    return FoundEvent(place=place, event=event, size=len(json_values.encode(event)))
 
 
-def _missing(session: FoundSession | None, followed_by: int) -> Iterator[BadRecord]:
+def _missing(session: SessionRecord | None, place: str, followed_by: int) -> Iterator[BadRecord]:
     """An export that was cut off between two lines must not pass for a whole one."""
-    if session is not None and followed_by < (announced := session.session.event_count):
-        reason = f"The session announces {announced:,} events, but only {followed_by:,} follow: the file was cut off."
-        yield BadRecord(place=session.place, reason=reason)
+    if session is not None and followed_by < session.event_count:
+        events = f"{session.event_count:,} events, of which only {followed_by:,} follow"
+        yield BadRecord(place=place, reason=f"Session {session.id!r} had {events}: the export was cut off.")

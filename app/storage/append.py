@@ -9,6 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import json_values
 from app.domain.batches import Batch, Entry
+from app.domain.events import NewEvent
+from app.domain.exports import EventRecord
 from app.domain.messages import text_of, tool_calls_of
 from app.domain.recall import RECALL_TOOLS
 from app.domain.text import search_form
@@ -138,7 +140,7 @@ async def append(
     `named`: the batch has ids that may be in the log already. `owner` and `expected_version` are predicates of
     the statement: where they do not hold, nothing is written.
     """
-    parameters = _columns(batch.entries) | {
+    parameters = _batch_columns(batch.entries) | {
         "session_id": session_id,
         "size": len(batch.entries),
         "named": named,
@@ -172,28 +174,34 @@ def seq_of(outcome: AppendOutcome, place: int) -> int:
     return outcome.base + place * SEQ_GAP
 
 
-def _columns(entries: Sequence[Entry]) -> dict[str, list[object]]:
-    texts = [text_of(entry.event.message) for entry in entries]
+def event_columns(events: Sequence[NewEvent | EventRecord]) -> dict[str, list[object]]:
+    """What the rows of events hold whichever way they enter the log: a list a column."""
+    texts = [text_of(event.message) for event in events]
     return {
-        "ids": [entry.event.id for entry in entries],
-        "types": [entry.event.type for entry in entries],
-        "timestamps": [entry.event.timestamp for entry in entries],
-        "messages": [json_values.encode(entry.event.message) for entry in entries],
-        "digests": [entry.digest for entry in entries],
+        "ids": [event.id for event in events],
+        "types": [event.type for event in events],
+        "timestamps": [event.timestamp for event in events],
+        "messages": [json_values.encode(event.message) for event in events],
         "search_texts": [None if value is None else search_form(value) for value in texts],
-        "tokens": [entry.event.tokens for entry in entries],
-        "synthetic": [entry.event.synthetic for entry in entries],
-        "recall_results": [entry.recall_result for entry in entries],
-        "tool_calls": [_tool_calls(entry) for entry in entries],
-        "answers": [None if entry.answers is None else _without_nul(entry.answers) for entry in entries],
-        "answers_nth": [entry.answers_nth for entry in entries],
-        "metadata": [json_values.encode(entry.event.metadata) for entry in entries],
+        "tokens": [event.tokens for event in events],
+        "synthetic": [event.synthetic for event in events],
+        "tool_calls": [_tool_calls(event) for event in events],
+        "metadata": [json_values.encode(event.metadata) for event in events],
     }
 
 
-def _tool_calls(entry: Entry) -> str | None:
+def _batch_columns(entries: Sequence[Entry]) -> dict[str, list[object]]:
+    return event_columns([entry.event for entry in entries]) | {
+        "digests": [entry.digest for entry in entries],
+        "recall_results": [entry.recall_result for entry in entries],
+        "answers": [None if entry.answers is None else _without_nul(entry.answers) for entry in entries],
+        "answers_nth": [entry.answers_nth for entry in entries],
+    }
+
+
+def _tool_calls(event: NewEvent | EventRecord) -> str | None:
     """Ids and names of a message's calls, for finding out later what a result answers."""
-    if entry.event.type != "assistant" or not (calls := tool_calls_of(entry.event.message)):
+    if event.type != "assistant" or not (calls := tool_calls_of(event.message)):
         return None
     return json_values.encode(
         [{"id": _without_nul(call.id.strip()), "name": _without_nul(call.name)} for call in calls]
