@@ -92,7 +92,7 @@ async def query_events(session_id: SessionId, body: FilterBody, request: Request
 @router.get("/sessions/{session_id}/events/{event_id}", response_model=schemas.EventOut, responses=problems(404))
 async def get_event(session_id: SessionId, event_id: EventId, svc: Svc) -> Response:
     """One event."""
-    async with svc.db.autocommit() as connection:
+    async with svc.db.reading() as connection:
         return JsonResponse(render.event(await reads.get_event(connection, session_id, event_id)))
 
 
@@ -155,7 +155,7 @@ async def _session_reading(
 ) -> SessionReading:
     if f.pattern is not None:
         return await scans.search_session(svc.db, session_id, f)
-    async with svc.db.searching() if f.is_text_search else svc.db.autocommit() as connection:
+    async with svc.db.searching() if f.is_text_search else svc.db.reading() as connection:
         return await reads.read_session(connection, session_id, f, with_system=with_system)
 
 

@@ -13,7 +13,7 @@ from app.cli.database import open_database
 from app.config import Settings, SettingsError, load_settings
 from app.domain.errors import DatabaseUnavailable
 from app.main import create_app
-from app.storage.embedded import EmbeddedPostgresError
+from app.storage.embedded_host import EmbeddedPostgresError
 from app.telemetry import configure_logs
 
 app = typer.Typer(

