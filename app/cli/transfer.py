@@ -1,6 +1,7 @@
 """`turnkeeper import` and `turnkeeper export`."""
 
 import asyncio
+import io
 import os
 import sys
 import time
@@ -12,13 +13,13 @@ from typing import Annotated, BinaryIO
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from app.cli.database import open_database
 from app.config import Settings, load_settings
 from app.domain import ids, json_values, tokens
 from app.domain.errors import DatabaseUnavailable, DomainError
-from app.domain.exports import ExportRecord, SessionRecord, line_of
+from app.domain.exports import SessionRecord, line_of
 from app.domain.sessions import Lifetime
 from app.importing.formats import HEAD_LENGTH, PARSERS, Format, detect
 from app.importing.records import BadRecord, Origin, Record
@@ -42,38 +43,35 @@ def _checked(fault_of: Callable[[str], str | None]) -> Callable[[str | None], st
     return check
 
 
-_UserId = Annotated[
-    str | None, typer.Option("--user", metavar="ID", help="Whose.", callback=_checked(ids.fault_of_user_id))
-]
+_a_user = _checked(ids.fault_of_user_id)
+_a_session = _checked(ids.fault_of_id)
 
 
 def import_files(
-    files: Annotated[list[Path], typer.Argument(help="What to import.", metavar="FILE…", show_default=False)],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What to import.")],
     user: Annotated[
         str | None,
         typer.Option(
-            metavar="ID",
-            callback=_checked(ids.fault_of_user_id),
-            help="Whose conversations these are; without: the file's name tells.",
+            metavar="ID", help="Whose conversations these are; without: named by the file.", callback=_a_user
         ),
     ] = None,
     session: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            callback=_checked(ids.fault_of_id),
-            help="Session of single messages, and what the ids of whole conversations begin with.",
+            help="Session of single messages; conversations get ids beginning with it.",
+            callback=_a_session,
         ),
     ] = None,
     format_: Annotated[
         Format | None, typer.Option("--format", help="Format of the files; without: what they look like.")
     ] = None,
     ttl_seconds: Annotated[
-        int | None, typer.Option(min=1, help="Lifetime of the new sessions; without: for ever.")
+        int | None, typer.Option(min=1, max=2**31, help="Lifetime of new sessions; without: for ever.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but what goes wrong.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Tell only what goes wrong.")] = False,
 ) -> None:
-    """Import Turnkeeper's own export, OpenAI-format messages (JSONL), ChatGPT's conversations.json, LoCoMo.
+    """Import an export of Turnkeeper, messages in OpenAI format (JSONL), ChatGPT's conversations.json, LoCoMo.
 
     Ids are made from the source: importing a file again adds what is new in it and nothing else. What cannot be used
     is reported with its place, and the rest is imported.
@@ -88,38 +86,24 @@ def import_files(
         session_id=session,
         lifetime=Lifetime(ttl_seconds=ttl_seconds),
     )
-    command = _Import(format_=format_, origin=origin, quiet=quiet)
+    command = _Import(origin, format_, quiet=quiet)
     with _explained():
         asyncio.run(command.run(settings, files))
     raise typer.Exit(command.exit_code)
 
 
 def export(
-    user: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this user's.", callback=_checked(ids.fault_of_user_id))
-    ] = None,
-    session: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only this session.", callback=_checked(ids.fault_of_id))
-    ] = None,
+    user: Annotated[str | None, typer.Option(metavar="ID", help="Only this user's.", callback=_a_user)] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="Only this one.", callback=_a_session)] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to; without: standard output.")
     ] = None,
 ) -> None:
     """Export sessions with their logs as NDJSON, which `turnkeeper import` reads back without loss."""
-
-    async def run() -> tuple[int, int]:
-        count_of_sessions = count = 0
-        with _written(output) as target:
-            async with open_database(load_settings()) as db:
-                async for batch in transfer.export(db, user_id=user, session_id=session):
-                    target.writelines(map(_line, batch))
-                    count_of_sessions += sum(isinstance(record, SessionRecord) for record in batch)
-                    count += len(batch)
-        return count_of_sessions, count - count_of_sessions
-
-    with _explained():
-        sessions, events = asyncio.run(run())
-    _say(f"Exported {sessions:,} sessions, {events:,} events.")
+    settings = load_settings()
+    with _explained(), _target(output) as target:
+        sessions, events = asyncio.run(_export(settings, target, user=user, session=session))
+    _say(f"{sessions:,} sessions and {events:,} events exported.")
     if session is not None and not sessions:
         raise typer.Exit(FAILED)
 
@@ -131,16 +115,16 @@ class _Unreadable(Exception):
 class _Import:
     """One run of the command over its files."""
 
-    def __init__(self, *, format_: Format | None, origin: Origin, quiet: bool) -> None:
-        self._format = format_
+    def __init__(self, origin: Origin, format_: Format | None, *, quiet: bool) -> None:
         self._origin = origin
+        self._format = format_
+        self._quiet = quiet
         self._tally = Tally()
         self._unreadable = 0
-        self._quiet = quiet
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            TextColumn("{task.fields[events]:,} events"),
+            TextColumn("{task.fields[records]:,} records"),
             TimeRemainingColumn(),
             console=Console(stderr=True),
             disable=quiet,
@@ -152,35 +136,109 @@ class _Import:
             return FAILED
         return SOME_BAD if self._tally.bad else 0
 
-    async def run(self, settings: Settings, files: list[Path]) -> None:
+    async def run(self, settings: Settings, files: Iterable[Path]) -> None:
         async with open_database(settings) as db:
             started = time.monotonic()
             with self._progress:
                 for file in files:
                     try:
                         await self._import(db, file)
-                    except (OSError, _Unreadable) as error:
-                        self._unreadable += 1
-                        self._print(f"{_name(file)}: {error}")
+                    except _Unreadable as error:
+                        self._fail(file, str(error))
+                    except OSError as error:
+                        self._fail(file, f"It cannot be read: {error.strerror}.")
             if not self._quiet:
-                self._summarize(time.monotonic() - started)
+                self._say(self._summary(time.monotonic() - started))
 
     async def _import(self, db: Database, file: Path) -> None:
-        with file.open("rb", HEAD_LENGTH) as source:
+        with io.BufferedReader(io.FileIO(file), HEAD_LENGTH) as source:
             if not (head := source.peek(HEAD_LENGTH)).strip():
                 return
-            found = self._format or detect(head)
-            if found is None:
-                raise _Unreadable(f"This looks like none of the formats; if it is one, say so: --format {'|'.join(Format)}")
-            if found is Format.TURNKEEPER and not self._origin.user_id is self._origin.session_id is None:
-                raise _Unreadable("An export of Turnkeeper names users and sessions itself: leave out --user and --session.")
-            records = PARSERS[found](source, replace(self._origin, stem=file.stem))
-            watched = self._watched(records, source, file)
-            await import_records(db, watched, self._tally, lambda bad: self._report(file, bad))
+            parse = PARSERS[self._format_of(head)]
+            task = self._progress.add_task(
+                ascii(file.name)[1:-1], total=os.fstat(source.fileno()).st_size or None, records=0
+            )
+            records = self._watched(parse(source, replace(self._origin, stem=file.stem)), source, task)
+            await import_records(db, records, self._tally, lambda bad: self._report(file, bad))
 
-    def _watched(self, records: Iterable[Record], source: BinaryIO, file: Path) -> Iterator[Record]:
-        before = self._tally.added + self._tally.known
-        ...
+    def _format_of(self, head: bytes) -> Format:
+        found = self._format or detect(head)
+        if found is None:
+            raise _Unreadable(f"It looks like none of the formats; name one: --format {'|'.join(Format)}.")
+        if found is Format.TURNKEEPER and (self._origin.user_id or self._origin.session_id):
+            raise _Unreadable("An export names its users and sessions itself: leave out --user and --session.")
+        return found
+
+    def _watched(self, records: Iterable[Record], source: BinaryIO, task: TaskID) -> Iterator[Record]:
+        for number, record in enumerate(records, start=1):
+            if number % _PROGRESS_STEP == 0:
+                position = source.tell() if source.seekable() else 0
+                self._progress.update(task, completed=position, records=number)
+            yield record
+
+    def _fail(self, file: Path, reason: str) -> None:
+        self._unreadable += 1
+        self._say(f"{file}: {reason}")
 
     def _report(self, file: Path, bad: BadRecord) -> None:
-        self._print(f"{_name(file)}:{bad.place}: {bad.reason}")
+        self._say(f"{file}:{bad.place}: {bad.reason}" if bad.place else f"{file}: {bad.reason}")
+
+    def _summary(self, seconds: float) -> str:
+        tally = self._tally
+        parts = [
+            f"{tally.sessions:,} sessions",
+            f"{tally.added:,} events added",
+            f"{tally.known:,} already there",
+            f"{tally.bad:,} bad records",
+        ]
+        if tally.expired:
+            parts.append(f"{tally.expired:,} expired sessions")
+        if tally.left_out:
+            parts.append(f"{tally.left_out:,} events left out with their sessions")
+        return f"{', '.join(parts)}; {(tally.added + tally.known) / seconds:,.0f} events/s."
+
+    def _say(self, text: str) -> None:
+        _say(text, self._progress.console)
+
+
+async def _export(settings: Settings, target: BinaryIO, *, user: str | None, session: str | None) -> tuple[int, int]:
+    sessions = records = 0
+    async with open_database(settings) as db:
+        async for batch in transfer.export(db, user_id=user, session_id=session):
+            target.writelines(f"{json_values.encode(line_of(record))}\n".encode() for record in batch)
+            sessions += sum(isinstance(record, SessionRecord) for record in batch)
+            records += len(batch)
+    return sessions, records - sessions
+
+
+@contextmanager
+def _target(output: Path | None) -> Iterator[BinaryIO]:
+    """Where to write; a file has its name only once it is complete."""
+    if output is None:
+        yield sys.stdout.buffer
+        return
+    partial = output.with_name(f"{output.name}.part")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """What an operator can do something about is a sentence; an absent database is `main`'s to explain."""
+    try:
+        yield
+    except DatabaseUnavailable:
+        raise
+    except (DomainError, OSError) as error:
+        _say(f"turnkeeper: {error}")
+        raise typer.Exit(FAILED) from None
+
+
+def _say(text: str, console: Console | None = None) -> None:
+    # File names and what is quoted from files may hold bytes that are not text.
+    readable = text.encode(errors="replace").decode()
+    (console or Console(stderr=True)).print(readable, markup=False, highlight=False, soft_wrap=True)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from app.domain import json_values
 from app.domain.batches import Batch, Entry, batch_of
 from app.domain.errors import (
@@ -18,7 +16,7 @@ from app.domain.events import Appended, Event, NewEvent
 from app.domain.sessions import NewSession, Session
 from app.storage import append, reads, sessions
 from app.storage.append import AppendOutcome
-from app.storage.database import Database
+from app.storage.database import Connection, Database
 
 
 async def append_events(
@@ -40,7 +38,7 @@ async def append_events(
     batch = batch_of(events)
     owner = None if create_as is None else create_as.user_id
 
-    async def attempt(connection: AsyncConnection) -> Appended | None:
+    async def attempt(connection: Connection) -> Appended | None:
         outcome = await append.append(
             connection, session_id, batch, named=named, owner=owner, expected_version=expected_version
         )
@@ -79,7 +77,7 @@ def _is_decided(
     return False
 
 
-async def _locked(connection: AsyncConnection, session_id: str, create_as: NewSession | None) -> Session:
+async def _locked(connection: Connection, session_id: str, create_as: NewSession | None) -> Session:
     """The session's row, locked; created first where that was asked for and there is none."""
     if create_as is not None:
         with suppress(SessionExists):
@@ -87,7 +85,7 @@ async def _locked(connection: AsyncConnection, session_id: str, create_as: NewSe
     return await sessions.lock(connection, session_id)
 
 
-async def _answer(connection: AsyncConnection, session_id: str, batch: Batch, outcome: AppendOutcome) -> Appended:
+async def _answer(connection: Connection, session_id: str, batch: Batch, outcome: AppendOutcome) -> Appended:
     known_ids = [batch.entries[place - 1].event.id for place in sorted(outcome.replayed)]
     known = await reads.get_events(connection, outcome.session_key, known_ids) if known_ids else {}
     events = [

@@ -46,7 +46,7 @@ class Tally:
 
 
 async def import_records(db: Database, records: Iterable[Record], tally: Tally, report: Report) -> None:
-    """Write what a parser finds. Raises DatabaseUnavailable, Overloaded; what was written by then is known next time."""
+    """Write what a parser finds. Raises DatabaseUnavailable, Overloaded; what was written stays, and is known then."""
     run = _Import(db, tally, report)
     chunks = _chunks(records)
     lanes: list[asyncio.Task[None] | None] = [None] * LANES

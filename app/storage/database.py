@@ -21,6 +21,10 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _UNAVAILABLE = ("08", "57P", "53300", "28", "3D")
 
 
+# What the layers above pass on to storage without looking into it.
+Connection = AsyncConnection
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFigures:
     """Connections of one pool: how many it may open and how many are in use."""

@@ -1,5 +1,6 @@
 """Bringing a database to the newest revision, safely also when several replicas start at once."""
 
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -22,7 +23,7 @@ async def upgrade(connection: AsyncConnection) -> None:
 
 
 async def is_current(connection: AsyncConnection) -> bool:
-    return await connection.run_sync(_revision) == _script().get_current_head()
+    return await connection.run_sync(_revision) == _newest_revision()
 
 
 def _upgrade(connection: Connection) -> None:
@@ -35,8 +36,9 @@ def _revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def _script() -> ScriptDirectory:
-    return ScriptDirectory.from_config(_config())
+@cache  # Reads every migration.
+def _newest_revision() -> str | None:
+    return ScriptDirectory.from_config(_config()).get_current_head()
 
 
 def _config() -> Config:
