@@ -20,7 +20,7 @@ log = structlog.get_logger()
 _PAGE = (
     "# Settings",
     "",
-    "Environment variables, or lines of a file `.env`. An unknown or wrong one stops the start with a message that says why.",
+    "Environment variables, or lines of a file `.env`. An unknown or wrong one stops the start and says why.",
     "",
 )
 
