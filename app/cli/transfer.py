@@ -48,7 +48,7 @@ _a_session = _checked(ids.fault_of_id)
 
 
 def import_files(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE…", help="What to import.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="What to import.")],
     user: Annotated[
         str | None,
         typer.Option(
@@ -73,8 +73,9 @@ def import_files(
 ) -> None:
     """Import an export of Turnkeeper, messages in OpenAI format (JSONL), ChatGPT's conversations.json, LoCoMo.
 
-    Ids are made from the source: importing a file again adds what is new in it and nothing else. What cannot be used
-    is reported with its place, and the rest is imported.
+    Ids are made from the source: importing a file again adds only what is new in it.
+
+    What cannot be used is reported with its place in the file, and the rest is imported.
 
     Exit code: 0; 2 when there were bad records; 1 when nothing could be imported or a file could not be read.
     """
@@ -170,11 +171,12 @@ class _Import:
         return found
 
     def _watched(self, records: Iterable[Record], source: BinaryIO, task: TaskID) -> Iterator[Record]:
+        number = 0
         for number, record in enumerate(records, start=1):
-            if number % _PROGRESS_STEP == 0:
-                position = source.tell() if source.seekable() else 0
-                self._progress.update(task, completed=position, records=number)
+            if number % _PROGRESS_STEP == 0 and source.seekable():
+                self._progress.update(task, completed=source.tell(), records=number)
             yield record
+        self._progress.update(task, completed=self._progress.tasks[task].total or 0, records=number)
 
     def _fail(self, file: Path, reason: str) -> None:
         self._unreadable += 1

@@ -58,7 +58,7 @@ def _event(place: str, item: Any, roles: dict[Any, str], timestamp: datetime | N
     return found_event(
         place,
         origin,
-        event_id=item["dia_id"],
+        event_id=id_from(item["dia_id"]),
         message={"role": roles[speaker], "name": speaker, "content": item.get("text")},
         timestamp=timestamp,
         metadata={name: value for name, value in item.items() if name not in {"speaker", "text"}},

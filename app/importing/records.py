@@ -81,9 +81,9 @@ def found_event(
     timestamp: datetime | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> FoundEvent | BadRecord:
-    """An event of another format, or why it cannot be one."""
+    """An event of another format, or why it cannot be one. The id comes from `id_from`."""
     metadata = metadata or {}
-    if fault := ids.fault_of_id(event_id) or fault_of_message(message) or fault_of_metadata(metadata):
+    if fault := fault_of_message(message) or fault_of_metadata(metadata):
         return BadRecord(place=place, reason=fault)
     event = NewEvent(
         id=event_id,
