@@ -41,7 +41,7 @@ def _tokenizer() -> Any:
     That layer builds tables of every vocabulary that nothing here reads: 0.7 s at start and 80 MB a process.
     """
     package = find_spec("bpe_openai")
-    bindings = PathFinder.find_spec("_bindings", package and package.submodule_search_locations)
+    bindings = PathFinder.find_spec("_bindings", package.submodule_search_locations if package else None)
     if bindings is None or bindings.loader is None:
         raise ImportError("bpe-openai has no compiled tokenizer for this platform.")
     module = module_from_spec(bindings)
