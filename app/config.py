@@ -54,12 +54,25 @@ class Settings(BaseSettings):
     tokens_per_part: int = Field(
         1_000, ge=0, description="Tokens that a content part which is not text counts: an image, a file."
     )
+    upstream_url: str | None = Field(
+        None, description="The LLM that writes summaries: an OpenAI-compatible endpoint, such as `https://…/v1`."
+    )
+    upstream_api_key: SecretStr | None = Field(None, description="Key for the upstream.")
+    upstream_model: str | None = Field(None, description="Model to use where a request names none.")
+    upstream_models: Annotated[tuple[str, ...] | None, NoDecode] = Field(
+        None, description="Models that may be used, separated by commas; default: any."
+    )
+    upstream_connect_timeout_seconds: float = Field(5, gt=0, description="How long to wait for a connection.")
+    upstream_first_byte_timeout_seconds: float = Field(60, gt=0, description="How long to wait for an answer.")
+    summary_max_input_tokens: int = Field(
+        16_000, gt=0, description="Tokens of the oldest whole turns that one pass summarizes."
+    )
     pool_size: int = Field(10, ge=1, description="Database connections; searches get half as many of their own.")
     pool_timeout_seconds: float = Field(5, gt=0, description="How long a request waits for a connection (503).")
     statement_timeout_ms: int = Field(5_000, gt=0, description="How long one statement may run.")
     max_body_bytes: int = Field(10_485_760, gt=0, description="Largest request body (413).")
 
-    @field_validator("api_keys", "allowed_hosts", mode="before")
+    @field_validator("api_keys", "allowed_hosts", "upstream_models", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):

@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 from fastapi import FastAPI
 
-from app.api import events, health, openapi, problems, search, sessions, tools, users
+from app.api import compactions, events, health, openapi, problems, search, sessions, tools, users
 from app.api.dependencies import Services
 from app.api.middleware import BodyLimit, Gate, RequestLog
 from app.config import Settings
 from app.domain import tokens
+from app.llm.upstream import Upstream, UpstreamSettings
+from app.services.compaction import Compactor
 from app.services.sweeping import Sweeping
 from app.storage.database import Database
 
@@ -26,11 +28,19 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         pool_timeout=settings.pool_timeout_seconds,
         statement_timeout_ms=settings.statement_timeout_ms,
     )
+    upstream = Upstream(_upstream_settings(settings))
+    count_tokens = tokens.counter(settings.tokens_per_part)
     services = Services(
         db=db,
         settings=settings,
-        count_tokens=tokens.counter(settings.tokens_per_part),
+        count_tokens=count_tokens,
         sweeping=Sweeping(db, interval=settings.sweep_interval_seconds, batch=settings.sweep_batch),
+        compactor=Compactor(
+            db=db,
+            upstream=upstream,
+            count_tokens=count_tokens,
+            max_input_tokens=settings.summary_max_input_tokens,
+        ),
     )
 
     @asynccontextmanager
@@ -42,6 +52,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         sweeper.cancel()
         with suppress(asyncio.CancelledError):
             await sweeper
+        await upstream.close()
         await db.close()
 
     app = FastAPI(
@@ -54,7 +65,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
     )
     app.state.services = services
-    for module in (sessions, events, users, search, tools, health):
+    for module in (sessions, events, compactions, users, search, tools, health):
         app.include_router(module.router)
     problems.install(app)
     openapi.install(app)
@@ -75,3 +86,15 @@ async def _check(db: Database) -> None:
             "slow_search_of_non_ascii_words",
             reason="the database is not UTF-8 or its LC_CTYPE is C: create it with LC_CTYPE C.UTF-8",
         )
+
+
+def _upstream_settings(settings: Settings) -> UpstreamSettings:
+    key = settings.upstream_api_key
+    return UpstreamSettings(
+        url=settings.upstream_url,
+        api_key=None if key is None else key.get_secret_value(),
+        model=settings.upstream_model,
+        models=None if settings.upstream_models is None else frozenset(settings.upstream_models),
+        connect_timeout=settings.upstream_connect_timeout_seconds,
+        first_byte_timeout=settings.upstream_first_byte_timeout_seconds,
+    )

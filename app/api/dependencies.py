@@ -8,6 +8,7 @@ from fastapi import Depends, Path, Request
 from app.api.schemas import Id, Problem, UserId
 from app.config import Settings
 from app.domain.tokens import CountTokens
+from app.services.compaction import Compactor
 from app.services.sweeping import Sweeping
 from app.storage.database import Database
 
@@ -20,6 +21,7 @@ class Services:
     settings: Settings
     count_tokens: CountTokens
     sweeping: Sweeping
+    compactor: Compactor
 
 
 def _services(request: Request) -> Services:
@@ -48,6 +50,7 @@ _DESCRIPTIONS = {
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "The input is wrong; `errors` says where and what to send instead.",
+    502: "The upstream LLM failed.",
     503: "Busy, or the database is away: try again after `Retry-After` seconds.",
 }
 

@@ -32,6 +32,10 @@ PROBLEMS: Mapping[type[Exception], tuple[int, str]] = {
     errors.SystemMessagesRefused: (422, "system-messages-refused"),
     errors.TooManyEvents: (422, "too-many-events"),
     errors.SearchTooBroad: (422, "search-too-broad"),
+    errors.PlanRefused: (409, "plan-refused"),
+    errors.ModelNotAllowed: (422, "model-not-allowed"),
+    errors.UpstreamFailed: (502, "upstream-failed"),
+    errors.UpstreamNotConfigured: (503, "upstream-not-configured"),
     errors.Overloaded: (503, "overloaded"),
     errors.DatabaseUnavailable: (503, "database-unavailable"),
 }

@@ -278,6 +278,20 @@ class SearchPage(BaseModel):
     has_more: bool
 
 
+class CompactedOut(BaseModel):
+    """What a compaction did."""
+
+    compacted: bool
+    reason: Literal["trigger", "fits", "no_turn_start", "conflict", "blank_summary"] | None = Field(
+        description="Why nothing was compacted; null when something was."
+    )
+    archived: int = Field(description="Events that left the active window; they stay in the log.")
+    kept: int = Field(description="Events that were active before and still are.")
+    summary: list[EventOut] = Field(description="The summary turn, when one was written.")
+    tokens_saved: int
+    event_version: int
+
+
 class Erased(BaseModel):
     """What was erased of a user."""
 

@@ -1,13 +1,32 @@
 """Users over HTTP: what is held about one, out or gone."""
 
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
 from fastapi import APIRouter, Response
+from starlette.responses import StreamingResponse
 
 from app.api import schemas
 from app.api.dependencies import COMMON, OwnerId, Svc
-from app.api.wire import JsonResponse, JsonRoute
-from app.storage import sessions
+from app.api.wire import NDJSON, JsonResponse, JsonRoute, ndjson
+from app.domain.exports import ExportRecord, line_of
+from app.storage import sessions, transfer
 
 router = APIRouter(prefix="/v1", tags=["users"], route_class=JsonRoute, responses=COMMON)
+
+_EXPORT = {
+    "description": "One record a line, told apart by `kind`: each `session`, followed by each `event` of its log.",
+    "content": {NDJSON: {"schema": {"type": "string"}}},
+}
+
+
+@router.get("/users/{user_id}/export", response_class=StreamingResponse, responses={200: _EXPORT})
+async def export_user(user_id: OwnerId, svc: Svc) -> Response:
+    """Everything that is held about a user, as NDJSON; nothing for an unknown one.
+
+    `turnkeeper import` reads it back without loss. A stream that breaks off is not the whole: ask again.
+    """
+    return await ndjson(_lines(transfer.export(svc.db, user_id=user_id)))
 
 
 @router.delete("/users/{user_id}", response_model=schemas.Erased)
@@ -17,3 +36,8 @@ async def erase_user(user_id: OwnerId, svc: Svc) -> Response:
         erased_sessions, erased_events = await sessions.delete_of_user(connection, user_id)
     svc.sweeping.wake()
     return JsonResponse({"sessions": erased_sessions, "events": erased_events})
+
+
+async def _lines(batches: AsyncIterator[list[ExportRecord]]) -> AsyncIterator[list[Mapping[str, Any]]]:
+    async for batch in batches:
+        yield [line_of(record) for record in batch]

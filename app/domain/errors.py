@@ -116,3 +116,25 @@ class DatabaseUnavailable(DomainError):
 
     def __init__(self) -> None:
         super().__init__("The database cannot be reached. Nothing is known to be written; try again shortly.")
+
+
+class PlanRefused(DomainError):
+    """A compaction plan that does not fit the session's active window; nothing was changed."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"The compaction plan does not fit the session: {why}")
+
+
+class UpstreamNotConfigured(DomainError):
+    def __init__(self, setting: str) -> None:
+        super().__init__(f"There is no upstream LLM to ask: set {setting}.")
+
+
+class UpstreamFailed(DomainError):
+    def __init__(self, how: str) -> None:
+        super().__init__(f"The upstream LLM failed: {how}.")
+
+
+class ModelNotAllowed(DomainError):
+    def __init__(self, model: str, allowed: Sequence[str]) -> None:
+        super().__init__(f"The model {model!r} is not allowed here; allowed are {', '.join(allowed)}.")

@@ -18,6 +18,7 @@ class Session:
     allow_system_messages: bool
     metadata_json: str
     event_version: int
+    compaction_generation: int
     event_count: int
     active_event_count: int
     active_turn_count: int

@@ -50,7 +50,7 @@ def _session(conversation: dict[str, Any], key: str, said: Any, origin: Origin) 
 
 
 def _event(place: str, item: Any, roles: dict[Any, str], timestamp: datetime | None, origin: Origin) -> Record:
-    if not isinstance(item, dict) or not isinstance(item.get("dia_id"), str):
+    if not isinstance(item, dict) or not all(isinstance(item.get(name), str) for name in ("dia_id", "text")):
         return BadRecord(place=place, reason="A message is an object with speaker, dia_id and text.")
     speaker = item.get("speaker")
     if not isinstance(speaker, str) or speaker not in roles:
@@ -59,7 +59,7 @@ def _event(place: str, item: Any, roles: dict[Any, str], timestamp: datetime | N
         place,
         origin,
         event_id=id_from(item["dia_id"]),
-        message={"role": roles[speaker], "name": speaker, "content": item.get("text")},
+        message={"role": roles[speaker], "name": speaker, "content": item["text"]},
         timestamp=timestamp,
         metadata={name: value for name, value in item.items() if name not in {"speaker", "text"}},
     )

@@ -138,6 +138,7 @@ def session_of(row: RowMapping) -> Session:
         allow_system_messages=row["allow_system_messages"],
         metadata_json=row["metadata"],
         event_version=row["event_version"],
+        compaction_generation=row["compaction_generation"],
         event_count=row["event_count"],
         active_event_count=row["active_event_count"],
         active_turn_count=row["active_turn_count"],

@@ -201,10 +201,11 @@ async def _session_with_events(db: Database, key: int) -> AsyncIterator[list[Exp
     while not is_last:
         async with db.searching() as connection:
             events, is_last = await _events_after(connection, key, session, events[-1].seq)
-        yield [*events]
         count += len(events)
-    if count < session.event_count:
-        raise SessionGone
+        if is_last and count < session.event_count:
+            raise SessionGone
+        if events:
+            yield [*events]
 
 
 async def _events_after(

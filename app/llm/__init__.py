@@ -1,0 +1,1 @@
+"""The upstream: any endpoint that speaks OpenAI's chat completions."""
