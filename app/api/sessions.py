@@ -3,7 +3,7 @@
 import base64
 import binascii
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from uuid_utils import uuid7
@@ -13,9 +13,10 @@ from app.api.dependencies import COMMON, SessionId, Svc, problems
 from app.api.schemas import SessionCreate, SessionPatch, UserId
 from app.api.wire import JsonResponse, JsonRoute
 from app.config import Settings
+from app.domain import json_values
 from app.domain.errors import Fault, InvalidInput, NotOwner, SessionExists
 from app.domain.instants import parse_instant
-from app.domain.sessions import Lifetime, NewSession, Session
+from app.domain.sessions import Lifetime, NewSession, Session, merge_patch
 from app.storage import sessions
 
 router = APIRouter(prefix="/v1", tags=["sessions"], route_class=JsonRoute, responses=COMMON)
@@ -81,10 +82,12 @@ async def list_sessions(
 async def update_session(session_id: SessionId, body: SessionPatch, svc: Svc) -> Response:
     """Merge into the metadata, or give the session a new lifetime. Log and version stay as they are."""
     lifetime = _lifetime(body, default=None)
-    patch: Any = body.metadata if "metadata" in body.model_fields_set else {}
     async with svc.db.transaction() as connection:
         session = await sessions.lock(connection, session_id)
-        updated = await sessions.update(connection, session, metadata_patch=patch, lifetime=lifetime)
+        metadata = json_values.decode(session.metadata_json)
+        if "metadata" in body.model_fields_set:
+            metadata = merge_patch(metadata, body.metadata) or {}  # Null replaces the whole by nothing.
+        updated = await sessions.update(connection, session, metadata=metadata, lifetime=lifetime)
     return _rendered(updated, 200)
 
 

@@ -11,7 +11,7 @@ def fault_of_id(value: str) -> str | None:
         return f"An id has 1 to {MAX_ID_LENGTH} characters; this one has {len(value)}."
     if value in {".", ".."} or "/" in value:
         return "An id is not '.' or '..' and holds no '/': it is a segment of a URL."
-    if any(unicodedata.category(character) in {"Cc", "Cs"} for character in value):
+    if not value.isprintable() and any(unicodedata.category(character) in {"Cc", "Cs"} for character in value):
         return "An id holds no control characters and no lone surrogates."
     return None
 

@@ -1,21 +1,60 @@
 """EventFilter in SQL: whose events are read, which of them match, and in which order.
 
 `app.domain.filters` defines what these must select; a property test holds the two together.
+
+Building a statement takes longer than PostgreSQL needs for it. So a statement is built once for each shape of a
+filter; whose events are meant and the bounds are parameters (`bounds`).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, FromClause, Select, and_, false, or_, select, true
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    DateTime,
+    FromClause,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    false,
+    literal_column,
+    or_,
+    select,
+    true,
+)
 
 from app.domain.filters import EventFilter
 from app.domain.text import fold
 from app.storage.sessions import live
 from app.storage.tables import active_events, events, sessions
 
+_BOUNDS: Mapping[str, BindParameter[Any]] = {
+    "from_": bindparam("from_", type_=DateTime(timezone=True)),
+    "to": bindparam("to", type_=DateTime(timezone=True)),
+    "after_seq": bindparam("after_seq", type_=BigInteger),
+    "before_seq": bindparam("before_seq", type_=BigInteger),
+}
+# What stands for a bound, and for a pattern, in the shape of a filter.
+_SOME: Mapping[str, Any] = {
+    "from_": datetime(1, 1, 1, tzinfo=UTC),
+    "to": datetime(1, 1, 1, tzinfo=UTC),
+    "after_seq": 0,
+    "before_seq": 0,
+    "pattern": ".",
+}
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# A literal: the planner has to see it, to know that an index of just these events serves.
+_USER = literal_column("'user'", Text)
+_SYSTEM = literal_column("'system'", Text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scope:
     """Whose events are read, and their order. `target` has a row exactly when the session exists."""
 
@@ -24,38 +63,58 @@ class Scope:
     owner: ColumnElement[bool]
     session_id: ColumnElement[str]
     order: tuple[ColumnElement[Any], ...]
+    session_key: ColumnElement[int] | None = None
     target: CTE | None = None
 
 
-def session_scope(session: str | int) -> Scope:
-    """The events of a session, by its id or, where it must stay the same one for several statements, by its key."""
-    named = sessions.c.key == session if isinstance(session, int) else sessions.c.id == session
-    columns = (
-        sessions.c.key,
-        sessions.c.id,
-        sessions.c.user_id,
-        sessions.c.event_version,
-        sessions.c.active_token_count,
-    )
+def _session_scope(named: ColumnElement[bool], *, key: ColumnElement[int] | None, owner: ColumnElement[str]) -> Scope:
+    columns = (sessions.c.key, sessions.c.id, sessions.c.event_version, sessions.c.active_token_count)
     target = select(*columns).where(named, live()).cte("target")
+    session_key = select(target.c.key).scalar_subquery() if key is None else key
     return Scope(
         source=events,
-        mine=events.c.session_key == select(target.c.key).scalar_subquery(),
-        owner=events.c.user_id == select(target.c.user_id).scalar_subquery(),
+        mine=events.c.session_key == session_key,
+        owner=events.c.user_id == owner,
         session_id=select(target.c.id).scalar_subquery(),
         order=(events.c.seq,),
+        session_key=session_key,
         target=target,
     )
 
 
-def user_scope(user_id: str) -> Scope:
-    return Scope(
-        source=events.join(sessions, sessions.c.key == events.c.session_key),
-        mine=and_(events.c.user_id == user_id, live()),
-        owner=true(),
-        session_id=sessions.c.id,
-        order=(events.c.timestamp, sessions.c.id, events.c.seq),
-    )
+# A session by its id, in one statement with what is read of it. Of which session, the planner does not see.
+SESSION = _session_scope(
+    sessions.c.id == bindparam("session_id", type_=Text), key=None, owner=bindparam("owner", type_=Text)
+)
+
+# A session by its key and owner: where it must stay the same one for several statements, and where the planner has
+# to see it. Words of one session of 10,000 events among many short ones took 10 ms instead of 3: it was taken for one
+# of those, and read from end to end.
+_KEY = bindparam("session_key", type_=BigInteger)
+SESSION_BY_KEY = _session_scope(sessions.c.key == _KEY, key=_KEY, owner=bindparam("owner", type_=Text))
+
+# All sessions of a user.
+USER = Scope(
+    source=events.join(sessions, sessions.c.key == events.c.session_key),
+    mine=and_(events.c.user_id == bindparam("owner", type_=Text), live()),
+    owner=true(),
+    session_id=sessions.c.id,
+    order=(events.c.timestamp, sessions.c.id, events.c.seq),
+)
+
+
+def shape_of(f: EventFilter) -> EventFilter:
+    """A filter that is equal for all filters with the same statement: the bounds and the number of the page are
+    parameters of it, and a pattern has no part in it."""
+    given = {name: value for name, value in _SOME.items() if getattr(f, name) is not None}
+    if f.page:
+        given["page"] = 0
+    return replace(f, **given) if given else f
+
+
+def bounds(f: EventFilter) -> dict[str, Any]:
+    """The parameters of the statement of a filter, but for whose events are meant."""
+    return {name: getattr(f, name) for name in _BOUNDS} | {"skipped": (f.page or 0) * (f.page_size or 0)}
 
 
 def matching(
@@ -72,28 +131,53 @@ def matching(
     return query.where(~events.c.synthetic, ~events.c.recall_result) if recall else query
 
 
-def event_columns(scope: Scope, event_filter: EventFilter) -> tuple[ColumnElement[Any], ...]:
-    """Everything that an Event is made of."""
-    # A scalar subquery is always an index probe for each row; a join may become a hash of the whole table.
-    active_seq = select(active_events.c.seq).where(_is_active_row()).correlate(events).scalar_subquery()
-    archived = false() if event_filter.exclude_archived else active_seq.is_(None)
+def places(scope: Scope, f: EventFilter) -> Select[Any]:
+    """`seq` and `type` of a session's events that match: from the table of active ones alone, when that can tell."""
+    log = log_of(f)
+    if log is events or f.from_ is not None or f.to is not None or f.exclude_synthetic or f.is_text_search:
+        return matching(scope, f, log.c.seq, log.c.type)
+    mine = log.c.session_key == scope.session_key
+    return select(log.c.seq, log.c.type).where(mine, *_types(log, f), *_seq_bounds(log, f))
+
+
+def log_of(f: EventFilter) -> FromClause:
+    """The table that holds exactly the events that may match, in their order."""
+    return active_events if f.exclude_archived else events
+
+
+def event_columns(scope: Scope) -> tuple[ColumnElement[Any], ...]:
+    """What an Event is made of, but for `archived` (`is_archived`)."""
     return (
         events.c.id,
         scope.session_id.label("session_id"),
+        events.c.session_key,
         events.c.seq,
         events.c.timestamp,
         events.c.type,
         events.c.message,
         events.c.synthetic,
-        archived.label("archived"),
         events.c.tokens,
         events.c.metadata,
     )
 
 
-def turn_starts(event_filter: EventFilter) -> ColumnElement[bool]:
-    """The events that start a turn, named so that an index of the right table holds just these."""
-    return (active_events if event_filter.exclude_archived else events).c.type == "user"
+def is_archived(rows: FromClause, f: EventFilter) -> ColumnElement[bool]:
+    """Of rows that are cut already: it is looked up for each."""
+    if f.exclude_archived:
+        return false().label("archived")
+    # A scalar subquery is always an index probe for each row; a join may become a hash of the whole table.
+    active_seq = select(active_events.c.seq).where(
+        active_events.c.session_key == rows.c.session_key, active_events.c.seq == rows.c.seq
+    )
+    return active_seq.scalar_subquery().is_(None).label("archived")
+
+
+def is_turn_start(log: FromClause) -> ColumnElement[bool]:
+    return log.c.type == _USER
+
+
+def is_system(log: FromClause) -> ColumnElement[bool]:
+    return log.c.type == _SYSTEM
 
 
 def _is_active_row() -> ColumnElement[bool]:
@@ -101,20 +185,31 @@ def _is_active_row() -> ColumnElement[bool]:
 
 
 def _criteria(scope: Scope, f: EventFilter) -> Iterator[ColumnElement[bool]]:
+    yield from _types(events, f)
+    yield from _seq_bounds(events, f)
+    if f.exclude_archived:
+        # Implied, but the planner does not see it: it might read the active events from their beginning.
+        yield from _seq_bounds(active_events, f)
     if f.from_ is not None:
-        yield events.c.timestamp >= f.from_
+        yield events.c.timestamp >= _BOUNDS["from_"]
     if f.to is not None:
-        yield events.c.timestamp <= f.to
-    if f.types is not None:
-        yield events.c.type.in_(sorted(f.types))
+        yield events.c.timestamp <= _BOUNDS["to"]
     if f.exclude_synthetic:
         yield ~events.c.synthetic
-    if f.after_seq is not None:
-        yield events.c.seq > f.after_seq
-    if f.before_seq is not None:
-        yield events.c.seq < f.before_seq
     if f.is_text_search:
         yield from _text_criteria(scope, f)
+
+
+def _types(log: FromClause, f: EventFilter) -> Iterator[ColumnElement[bool]]:
+    if f.types is not None:
+        yield log.c.type.in_(sorted(f.types))
+
+
+def _seq_bounds(log: FromClause, f: EventFilter) -> Iterator[ColumnElement[bool]]:
+    if f.after_seq is not None:
+        yield log.c.seq > _BOUNDS["after_seq"]
+    if f.before_seq is not None:
+        yield log.c.seq < _BOUNDS["before_seq"]
 
 
 def _text_criteria(scope: Scope, f: EventFilter) -> Iterator[ColumnElement[bool]]:

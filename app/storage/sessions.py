@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import json_values
 from app.domain.errors import SessionExists, SessionNotFound
-from app.domain.sessions import Lifetime, NewSession, Session, merge_patch
+from app.domain.sessions import Lifetime, NewSession, Session
 from app.storage.tables import sessions
 
 LIVE_SQL = "deleted_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
@@ -102,13 +102,12 @@ async def newest(
 
 
 async def update(
-    connection: AsyncConnection, session: Session, *, metadata_patch: Any, lifetime: Lifetime | None
+    connection: AsyncConnection, session: Session, *, metadata: dict[str, Any], lifetime: Lifetime | None
 ) -> Session:
-    """Merge into the metadata of a locked session, and give it a new lifetime when there is one."""
-    merged = merge_patch(json_values.decode(session.metadata_json), metadata_patch)
+    """Give a locked session these metadata, and a new lifetime when there is one."""
     parameters = {
         "key": session.key,
-        "metadata": json_values.encode(merged),
+        "metadata": json_values.encode(metadata),
         "new_lifetime": lifetime is not None,
         **_lifetime(lifetime or Lifetime()),
     }

@@ -2,7 +2,9 @@
 
 import json
 
+from tests.conftest import serving
 from tests.storage.test_transfer import imported
+from tests.upstream import Answer, scripted_upstream
 
 
 async def exported(client, user_id):
@@ -48,6 +50,28 @@ async def test_an_export_over_http_is_read_back_without_loss(client, db):
     assert await exported(client, "alice") == lines
     assert (await client.get("/v1/sessions/a1")).json() == session
     assert (await client.get("/v1/sessions/a1/events")).json() == events
+
+
+async def test_a_compacted_session_is_read_back_and_goes_on(database_url, db):
+    async def compact(client):
+        body = {"strategy": {"summarize": {"max_events": 2, "overlap": 0}}}
+        done = (await client.post("/v1/sessions/s/compact", json=body)).json()
+        assert done["compacted"], done
+
+    with scripted_upstream() as upstream:
+        upstream.answers[:] = [Answer("They talked.")]
+        async with serving(database_url, upstream_url=upstream.url, upstream_model="small") as client:
+            await say(client, "alice", "s", "one", "two", "three", "four")
+            await compact(client)
+            lines = await exported(client, "alice")
+            context = (await client.get("/v1/sessions/s/context")).json()
+            await client.delete("/v1/users/alice")
+            for part in (lines[:3], lines):
+                await imported(db, part)
+            assert await exported(client, "alice") == lines
+            assert (await client.get("/v1/sessions/s/context")).json() == context
+            await say(client, "alice", "s", "five")
+            await compact(client)
 
 
 async def test_a_user_id_that_is_none_is_refused(client):

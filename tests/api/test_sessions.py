@@ -132,6 +132,8 @@ async def test_patch_merges_metadata_and_renews_the_lifetime(client):
     session = await create(client, id="s", metadata={"a": 1, "b": {"c": 2}}, expires_at=None)
     patched = (await client.patch("/v1/sessions/s", json={"metadata": {"a": None, "b": {"d": 1.50}}})).json()
     assert patched == session | {"metadata": {"b": {"c": 2, "d": 1.5}}}
+    emptied = await client.patch("/v1/sessions/s", json={"metadata": None})
+    assert emptied.json()["metadata"] == {}
     limited = (await client.patch("/v1/sessions/s", json={"ttl_seconds": 60})).json()
     assert limited["expires_at"] is not None
     assert (await client.patch("/v1/sessions/s", json={"expires_at": None})).json()["expires_at"] is None

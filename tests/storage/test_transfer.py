@@ -327,6 +327,7 @@ async def test_an_export_tells_of_a_session_what_it_held_when_it_was_read(db):
     await imported(db, [json.dumps({"role": "user", "content": str(n)}) for n in range(600)], user_id="alice")
     batches = transfer.export(db)
     first = await anext(batches)
+    assert {pool.in_use for pool in db.pools().values()} == {0}, "no connection is held between batches"
     await say(db, "talk", {"role": "user", "content": "meanwhile"})
     rest = [record async for batch in batches for record in batch]
     assert len(first) + len(rest) == 601
