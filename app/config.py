@@ -15,6 +15,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PREFIX = "TURNKEEPER_"
 
+_DATABASE_SCHEMES = ("postgresql://", "postgresql+asyncpg://", "postgres://")
+
 log = structlog.get_logger()
 
 _PAGE = (
@@ -77,6 +79,13 @@ class Settings(BaseSettings):
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgresql(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(_DATABASE_SCHEMES):
+            raise ValueError("This is no PostgreSQL: use postgresql://user:password@host/database.")
         return value
 
     @model_validator(mode="after")
