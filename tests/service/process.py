@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,7 +23,10 @@ class Service:
     def __init__(self, **settings: object) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TURNKEEPER_")}
         environment |= {f"TURNKEEPER_{name.upper()}": str(value) for name, value in settings.items()}
-        self.process = subprocess.Popen(_COMMAND, stderr=subprocess.PIPE, text=True, env=environment)
+        # Not in the checkout, where a .env may be.
+        self.process = subprocess.Popen(
+            _COMMAND, stderr=subprocess.PIPE, text=True, env=environment, cwd=tempfile.gettempdir()
+        )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -50,13 +54,14 @@ class Service:
 
     def kill(self) -> None:
         self.process.kill()
-        self._end()
+        self.wait()
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self._end()
+        return self.wait()
 
-    def _end(self) -> int:
+    def wait(self) -> int:
+        """Its exit code, once it ends."""
         code = self.process.wait(_PATIENCE_SECONDS)
         self._reader.join()
         if self.process.stderr:
