@@ -61,6 +61,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         description=openapi.DESCRIPTION,
         lifespan=lifespan,
         redoc_url=None,
+        redirect_slashes=False,  # `/v1/sessions/` does not exist: a 404 says so, a redirect is no problem document.
         separate_input_output_schemas=False,
         generate_unique_id_function=openapi.operation_id,
     )

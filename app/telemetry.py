@@ -2,20 +2,62 @@
 
 import logging
 import sys
+import traceback
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 import structlog
 
 
 def configure_logs(*, level: int = logging.INFO) -> None:
+    common: list[structlog.types.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _place_of_error,
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks,
-            structlog.processors.JSONRenderer(),
-        ],
+        processors=[*common, structlog.processors.JSONRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
+    # What uvicorn, SQLAlchemy and asyncio have to say.
+    others = logging.StreamHandler(sys.stderr)
+    others.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=common,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    logging.basicConfig(handlers=[others], level=logging.WARNING)
+
+
+def _place_of_error(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Where an error came from and of what type it is: its words and variables may be those of a conversation."""
+    given = entry.pop("exc_info", None)
+    error = given if isinstance(given, BaseException) else given[1] if isinstance(given, tuple) else sys.exception()
+    if given and error is not None:
+        entry["exception"] = list(map(_described, _chain(error)))
+    return entry
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for member in error.exceptions:
+                yield from _chain(member)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _described(error: BaseException) -> dict[str, Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return {
+        "type": type(error).__qualname__,
+        "sqlstate": getattr(error, "sqlstate", None),
+        "frames": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
+    }

@@ -155,7 +155,7 @@ async def _session_reading(
 ) -> SessionReading:
     if f.pattern is not None:
         return await scans.search_session(svc.db, session_id, f)
-    async with svc.db.searching() if f.is_text_search else svc.db.reading() as connection:
+    async with svc.db.reading() if f.is_bounded else svc.db.searching() as connection:
         return await reads.read_session(connection, session_id, f, with_system=with_system)
 
 

@@ -98,7 +98,7 @@ class Gate:
         return bool(self.digests) or is_loopback(host)
 
     def _refusal_of_origin(self, origin: str | None, host: str) -> tuple[int, str] | None:
-        if origin is None or urlsplit(origin).netloc.lower() == host.lower():
+        if origin is None or _host_and_port(origin) == host.lower():
             return None
         return 403, f"A service without keys is not open to web pages of another origin ({origin!r})."
 
@@ -150,6 +150,13 @@ def _request_id(given: str | None) -> str:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+def _host_and_port(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _host_name(host: str) -> str:

@@ -8,6 +8,7 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from app.domain import errors, json_values
@@ -89,6 +90,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(errors.DomainError, _domain_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(ClientDisconnect, _client_gone)
 
 
 async def _domain_error(request: Request, error: Exception) -> Response:
@@ -115,6 +117,11 @@ async def _http_exception(request: Request, error: Exception) -> Response:
         allowed = (exception.headers or {}).get("Allow", "")
         detail = f"{request.url.path} does not take {request.method}, only {allowed}."
     return problem_of_status(request.scope, exception.status_code, _encodable(detail), exception.headers)
+
+
+async def _client_gone(request: Request, _: Exception) -> Response:
+    """Nobody reads this but the log."""
+    return problem_of_status(request.scope, 400, "The connection was closed before the whole body had come.")
 
 
 def _fault(item: Mapping[str, Any]) -> errors.Fault:

@@ -14,7 +14,7 @@ from app.api.schemas import SessionCreate, SessionPatch, UserId
 from app.api.wire import JsonResponse, JsonRoute
 from app.config import Settings
 from app.domain import json_values
-from app.domain.errors import Fault, InvalidInput, NotOwner, SessionExists
+from app.domain.errors import Fault, InvalidInput, NotOwner
 from app.domain.instants import parse_instant
 from app.domain.sessions import Lifetime, NewSession, Session, merge_patch
 from app.storage import sessions
@@ -40,15 +40,11 @@ async def ensure_session(session_id: SessionId, body: SessionCreate, svc: Svc) -
     if body.id not in {None, session_id}:
         raise InvalidInput(Fault(("body", "id"), f"The path names the session {session_id!r}; leave the id out."))
     new = new_session(session_id, body, svc.settings)
-    try:
-        async with svc.db.transaction() as connection:
-            return _rendered(await sessions.create(connection, new), 201)
-    except SessionExists:
-        async with svc.db.autocommit() as connection:
-            session = await sessions.get(connection, session_id)
+    async with svc.db.transaction() as connection:
+        session, created = await sessions.ensure(connection, new)
     if session.user_id != body.user_id:
         raise NotOwner(session_id, body.user_id)
-    return _rendered(session, 200)
+    return _rendered(session, 201 if created else 200)
 
 
 @router.get("/sessions/{session_id}", response_model=schemas.SessionOut, responses=problems(404))

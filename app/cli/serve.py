@@ -1,7 +1,9 @@
 """`turnkeeper serve`: migrate, start, say where it listens."""
 
 import asyncio
+import signal
 import socket
+import sys
 from typing import Annotated
 
 import typer
@@ -21,6 +23,8 @@ def serve(
 ) -> None:
     """Start the service; without TURNKEEPER_DATABASE_URL on a PostgreSQL of its own."""
     settings = load_settings(host=host, port=port)
+    # uvicorn sends itself the signal again when it is done; its default would leave PostgreSQL running.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     console = Console(stderr=True)
     if settings.database_url is None:
         console.print(f"Starting PostgreSQL in {settings.data_dir.resolve()} …", soft_wrap=True)

@@ -34,6 +34,10 @@ class Batch:
     def repeated(self) -> int:
         return len(self.places) - len(self.entries)
 
+    @property
+    def has_system(self) -> bool:
+        return any(entry.event.type == "system" for entry in self.entries)
+
 
 def batch_of(events: Sequence[NewEvent]) -> Batch:
     """Raises EventConflict when one id comes with two different messages."""

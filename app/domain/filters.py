@@ -61,6 +61,12 @@ class EventFilter:
         return not (self.keyword is None and self.keywords is None and self.pattern is None)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether a read of one session touches little more than it returns: only places in the log matter to it."""
+        asks = (self.types, self.from_, self.to, self.page_size)
+        return not self.is_text_search and not self.exclude_synthetic and all(value is None for value in asks)
+
+    @property
     def keeps_turns_whole(self) -> bool:
         """A search result is not a prompt: only a window without a text criterion is extended."""
         return self.last_n is not None and not self.is_text_search

@@ -1,9 +1,13 @@
 """Instants: RFC 3339 times with an offset, in UTC, to the microsecond."""
 
 import re
+from contextlib import suppress
 from datetime import UTC, datetime
 
 _RFC3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+
+# PostgreSQL's driver takes these for minus infinity and infinity, which come back as something else.
+_INFINITE = {datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)}
 
 EXAMPLE = "2026-07-01T00:00:00Z"
 
@@ -13,10 +17,10 @@ def parse_instant(value: object) -> datetime:
     if not isinstance(value, str):
         raise ValueError(f"A time is a string in RFC 3339 with an offset, such as {EXAMPLE}.")
     if _RFC3339.fullmatch(value):
-        try:
-            return datetime.fromisoformat(value.upper()).astimezone(UTC)
-        except (ValueError, OverflowError):
-            pass
+        with suppress(ValueError, OverflowError):
+            instant = datetime.fromisoformat(value.upper()).astimezone(UTC)
+            if instant not in _INFINITE:
+                return instant
     raise ValueError(f"{value!r} is not a time with an offset: send RFC 3339, such as {EXAMPLE}.")
 
 

@@ -1,14 +1,13 @@
 """Appending to a session's log: one statement in the common case, the lock first where that cannot decide."""
 
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 
 from app.domain import json_values
 from app.domain.batches import Batch, Entry, batch_of
 from app.domain.errors import (
     EventConflict,
     NotOwner,
-    SessionExists,
     SystemMessagesRefused,
     VersionMismatch,
 )
@@ -37,80 +36,102 @@ async def append_events(
     """
     batch = batch_of(events)
     owner = None if create_as is None else create_as.user_id
-
-    async def attempt(connection: Connection) -> Appended | None:
-        outcome = await append.append(
-            connection, session_id, batch, named=named, owner=owner, expected_version=expected_version
-        )
-        if outcome is None or not _is_decided(outcome, session_id, batch, owner, expected_version):
-            return None
-        return await _answer(connection, session_id, batch, outcome)
-
+    attempt = _Attempt(session_id=session_id, named=named, owner=owner, expected_version=expected_version)
     async with db.autocommit() as connection:
-        if appended := await attempt(connection):
+        if appended := await attempt.append(connection, batch):
             return appended
     async with db.transaction() as connection:
         session = await _locked(connection, session_id, create_as)
-        if appended := await attempt(connection):
+        if appended := await attempt.append(connection, batch):
             return appended
         # Under the lock nothing else is left that the statement could have stumbled over.
         raise VersionMismatch(expected_version or 0, session.event_version)
 
 
-def _is_decided(
-    outcome: AppendOutcome, session_id: str, batch: Batch, owner: str | None, expected_version: int | None
-) -> bool:
-    """Whether the statement settled the matter; raises when it settled it against the caller.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    session_id: str
+    named: bool
+    owner: str | None
+    expected_version: int | None
 
-    Not settled is what depends on the version, as the statement may have seen an old one.
-    """
-    if owner not in {None, outcome.user_id}:
-        raise NotOwner(session_id, str(owner))
-    if outcome.conflicting:
-        raise EventConflict(outcome.conflicting)
-    if outcome.event_version is not None or len(outcome.replayed) == len(batch.entries):
-        return True
-    if outcome.has_system and not outcome.allow_system_messages:
-        raise SystemMessagesRefused(session_id)
-    if expected_version is not None and outcome.version_before > expected_version:
-        raise VersionMismatch(expected_version, outcome.version_before)
-    return False
+    async def append(self, connection: Connection, batch: Batch) -> Appended | None:
+        """None when the statement could not decide."""
+        outcome = await append.append(
+            connection,
+            self.session_id,
+            batch,
+            named=self.named,
+            owner=self.owner,
+            expected_version=self.expected_version,
+        )
+        if outcome is None or not self._is_decided(outcome, batch):
+            return None
+        if outcome.replayed:
+            return await self._append_rest(connection, batch, outcome)
+        events = [self._event(place, entry, outcome) for place, entry in enumerate(batch.entries, start=1)]
+        return Appended(
+            events=[events[place] for place in batch.places],
+            event_version=outcome.version_before if outcome.event_version is None else outcome.event_version,
+            appended=len(events),
+            replayed=batch.repeated,
+        )
+
+    async def _append_rest(self, connection: Connection, batch: Batch, outcome: AppendOutcome) -> Appended | None:
+        """What the log does not hold yet of a batch that it holds a part of."""
+        known_ids = [batch.entries[place - 1].event.id for place in sorted(outcome.replayed)]
+        known = await reads.get_events(connection, outcome.session_key, known_ids)
+        rest = batch_of([entry.event for entry in batch.entries if entry.event.id not in known])
+        written = Appended(events=[], event_version=outcome.version_before, appended=0, replayed=0)
+        if rest.entries:
+            appended = await self.append(connection, rest)
+            if appended is None:
+                return None
+            written = appended
+        events = known | {event.id: event for event in written.events}
+        return Appended(
+            events=[events[batch.entries[place].event.id] for place in batch.places],
+            event_version=written.event_version,
+            appended=written.appended,
+            replayed=len(batch.places) - written.appended,
+        )
+
+    def _is_decided(self, outcome: AppendOutcome, batch: Batch) -> bool:
+        """Whether the statement settled the matter; raises when it settled it against the caller.
+
+        Not settled is what depends on the version, as the statement may have seen an old one.
+        """
+        if self.owner not in {None, outcome.user_id}:
+            raise NotOwner(self.session_id, str(self.owner))
+        if outcome.conflicting:
+            raise EventConflict(outcome.conflicting)
+        if outcome.event_version is not None or outcome.replayed:
+            return True
+        if batch.has_system and not outcome.allow_system_messages:
+            raise SystemMessagesRefused(self.session_id)
+        if self.expected_version is not None and outcome.version_before > self.expected_version:
+            raise VersionMismatch(self.expected_version, outcome.version_before)
+        return False
+
+    def _event(self, place: int, entry: Entry, outcome: AppendOutcome) -> Event:
+        event = entry.event
+        return Event(
+            id=event.id,
+            session_id=self.session_id,
+            seq=append.seq_of(outcome, place),
+            timestamp=event.timestamp or outcome.now,
+            type=event.type,
+            message_json=json_values.encode(event.message),
+            synthetic=event.synthetic,
+            archived=False,
+            tokens=event.tokens,
+            metadata_json=json_values.encode(event.metadata),
+        )
 
 
 async def _locked(connection: Connection, session_id: str, create_as: NewSession | None) -> Session:
     """The session's row, locked; created first where that was asked for and there is none."""
-    if create_as is not None:
-        with suppress(SessionExists):
-            return await sessions.create(connection, create_as)
-    return await sessions.lock(connection, session_id)
-
-
-async def _answer(connection: Connection, session_id: str, batch: Batch, outcome: AppendOutcome) -> Appended:
-    known_ids = [batch.entries[place - 1].event.id for place in sorted(outcome.replayed)]
-    known = await reads.get_events(connection, outcome.session_key, known_ids) if known_ids else {}
-    events = [
-        known.get(entry.event.id) or _written(session_id, place, entry, outcome)
-        for place, entry in enumerate(batch.entries, start=1)
-    ]
-    return Appended(
-        events=[events[place] for place in batch.places],
-        event_version=outcome.version_before if outcome.event_version is None else outcome.event_version,
-        appended=len(events) - len(known),
-        replayed=len(known) + batch.repeated,
-    )
-
-
-def _written(session_id: str, place: int, entry: Entry, outcome: AppendOutcome) -> Event:
-    event = entry.event
-    return Event(
-        id=event.id,
-        session_id=session_id,
-        seq=append.seq_of(outcome, place),
-        timestamp=event.timestamp or outcome.now,
-        type=event.type,
-        message_json=json_values.encode(event.message),
-        synthetic=event.synthetic,
-        archived=False,
-        tokens=event.tokens,
-        metadata_json=json_values.encode(event.metadata),
-    )
+    if create_as is None:
+        return await sessions.lock(connection, session_id)
+    session, _ = await sessions.ensure(connection, create_as)
+    return session

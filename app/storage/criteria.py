@@ -6,10 +6,11 @@ Building a statement takes longer than PostgreSQL needs for it. So a statement i
 filter; whose events are meant and the bounds are parameters (`bounds`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     CTE,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     DateTime,
     FromClause,
     Select,
+    SelectBase,
     Text,
     and_,
     bindparam,
@@ -33,6 +35,8 @@ from app.domain.filters import EventFilter
 from app.domain.text import fold
 from app.storage.sessions import live
 from app.storage.tables import active_events, events, sessions
+
+Statement = TypeVar("Statement", bound=SelectBase)
 
 _BOUNDS: Mapping[str, BindParameter[Any]] = {
     "from_": bindparam("from_", type_=DateTime(timezone=True)),
@@ -103,13 +107,16 @@ USER = Scope(
 )
 
 
-def shape_of(f: EventFilter) -> EventFilter:
-    """A filter that is equal for all filters with the same statement: the bounds and the number of the page are
-    parameters of it, and a pattern has no part in it."""
-    given = {name: value for name, value in _SOME.items() if getattr(f, name) is not None}
-    if f.page:
-        given["page"] = 0
-    return replace(f, **given) if given else f
+def once_for_each_shape(build: Callable[..., Statement]) -> Callable[..., Statement]:
+    """Keep the statements that `build` makes. Filters differ in shape when they need different statements."""
+    kept = lru_cache(maxsize=256)(build)
+
+    def statement(scope: Scope, f: EventFilter, **options: Any) -> Statement:
+        # There are too many words to keep a statement for each.
+        use = build if f.keyword is not None or f.keywords is not None else kept
+        return use(scope, _shape_of(f), **options)
+
+    return statement
 
 
 def bounds(f: EventFilter) -> dict[str, Any]:
@@ -140,9 +147,18 @@ def places(scope: Scope, f: EventFilter) -> Select[Any]:
     return select(log.c.seq, log.c.type).where(mine, *_types(log, f), *_seq_bounds(log, f))
 
 
+def log_tables(f: EventFilter) -> tuple[FromClause, ...]:
+    """The tables of `matching` that have the place of an event.
+
+    What is asked of it has to be asked of both: the planner does not see that one follows from the other, and might
+    read the active events from their beginning.
+    """
+    return (active_events, events) if f.exclude_archived else (events,)
+
+
 def log_of(f: EventFilter) -> FromClause:
-    """The table that holds exactly the events that may match, in their order."""
-    return active_events if f.exclude_archived else events
+    """The one that holds no others than may match."""
+    return log_tables(f)[0]
 
 
 def event_columns(scope: Scope) -> tuple[ColumnElement[Any], ...]:
@@ -180,16 +196,22 @@ def is_system(log: FromClause) -> ColumnElement[bool]:
     return log.c.type == _SYSTEM
 
 
+def _shape_of(f: EventFilter) -> EventFilter:
+    """The bounds and the number of the page are parameters of a statement; a pattern has no part in it."""
+    given = {name: value for name, value in _SOME.items() if getattr(f, name) is not None}
+    if f.page is not None:
+        given["page"] = 0
+    return replace(f, **given) if given else f
+
+
 def _is_active_row() -> ColumnElement[bool]:
     return and_(active_events.c.session_key == events.c.session_key, active_events.c.seq == events.c.seq)
 
 
 def _criteria(scope: Scope, f: EventFilter) -> Iterator[ColumnElement[bool]]:
     yield from _types(events, f)
-    yield from _seq_bounds(events, f)
-    if f.exclude_archived:
-        # Implied, but the planner does not see it: it might read the active events from their beginning.
-        yield from _seq_bounds(active_events, f)
+    for log in log_tables(f):
+        yield from _seq_bounds(log, f)
     if f.from_ is not None:
         yield events.c.timestamp >= _BOUNDS["from_"]
     if f.to is not None:

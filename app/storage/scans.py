@@ -7,7 +7,7 @@ no cursor is held between them. The log is append-only, so that nothing is skipp
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,15 +16,24 @@ from app.domain.errors import SearchTooBroad, SessionGone, TooManyEvents
 from app.domain.events import Event
 from app.domain.filters import EventFilter
 from app.domain.readings import MAX_EVENTS, Reading, SessionReading
+from app.domain.sessions import Session
 from app.storage import sessions
-from app.storage.criteria import Scope, event_columns, matching, session_scope, user_scope
+from app.storage.criteria import SESSION_BY_KEY, USER, Scope, bounds, event_columns, matching
 from app.storage.database import Database
-from app.storage.reads import event_of, get_system_message, with_target
+from app.storage.reads import event_of, finished, get_system_message
 from app.storage.tables import events
 from app.storage.windows import window_start
 
 # The values of a scope's order columns: where an event stands.
 Place = tuple[Any, ...]
+
+
+class _Log(NamedTuple):
+    """What is read: a scope, and whose events it is about."""
+
+    scope: Scope
+    subject: dict[str, Any]
+
 
 BATCH_EVENTS = 500
 # Of messages as stored (compressed): what one batch may hold beyond its first event.
@@ -36,7 +45,7 @@ async def search_session(db: Database, session_id: str, event_filter: EventFilte
     async with db.searching() as connection:
         session = await sessions.get(connection, session_id)
         system = await get_system_message(connection, session.key)
-    reading = await _search(db, session_scope(session.key), event_filter)
+    reading = await _search(db, _log_of_session(session), event_filter)
     return SessionReading(
         events=reading.events,
         has_more=reading.has_more,
@@ -48,35 +57,35 @@ async def search_session(db: Database, session_id: str, event_filter: EventFilte
 
 async def search_user(db: Database, user_id: str, event_filter: EventFilter) -> Reading:
     """The same across a user's sessions."""
-    return await _search(db, user_scope(user_id), event_filter)
+    return await _search(db, _log_of_user(user_id), event_filter)
 
 
 async def stream_session(db: Database, session_id: str, event_filter: EventFilter) -> AsyncIterator[list[Event]]:
     """All events that a filter without a page selects, in batches. Raises SessionNotFound at the first batch."""
     async with db.searching() as connection:
         session = await sessions.get(connection, session_id)
-        scope = session_scope(session.key)
+        log = _log_of_session(session)
         if event_filter.last_n is not None:
-            start = await _window_start(connection, scope, event_filter)
+            start = await _window_start(connection, log, event_filter)
             after = max(start - 1, -1 if event_filter.after_seq is None else event_filter.after_seq)
             event_filter = replace(event_filter, last_n=None, after_seq=after)
-    async for batch in _matching_pattern(db, scope, event_filter):
+    async for batch in _matching_pattern(db, log, event_filter):
         yield batch
 
 
 async def stream_user(db: Database, user_id: str, event_filter: EventFilter) -> AsyncIterator[list[Event]]:
     """The same across a user's sessions, by (timestamp, session id, seq)."""
-    scope = user_scope(user_id)
-    start = None
+    log = _log_of_user(user_id)
+    first = None
     if event_filter.last_n is not None:
         async with db.searching() as connection:
-            start = await _nth_from_end(connection, scope, event_filter)
+            first = await _nth_from_end(connection, log, event_filter)
         event_filter = replace(event_filter, last_n=None)
-    async for batch in _matching_pattern(db, scope, event_filter, first=start):
+    async for batch in _matching_pattern(db, log, event_filter, first=first):
         yield batch
 
 
-async def _search(db: Database, scope: Scope, f: EventFilter) -> Reading:
+async def _search(db: Database, log: _Log, f: EventFilter) -> Reading:
     """The window, page or plain read of a filter with a pattern; reads no further than that needs."""
     paged = f.page_size is not None and f.page is not None
     skipped = f.page * f.page_size if f.page is not None and f.page_size is not None else 0
@@ -84,7 +93,7 @@ async def _search(db: Database, scope: Scope, f: EventFilter) -> Reading:
     found: list[Event] = []
     try:
         async with asyncio.timeout(db.statement_timeout):
-            async for batch in _matching_pattern(db, scope, f, backwards=f.last_n is not None):
+            async for batch in _matching_pattern(db, log, f, backwards=f.last_n is not None):
                 found += batch[skipped:]
                 skipped = max(0, skipped - len(batch))
                 if len(found) >= wanted:
@@ -100,9 +109,9 @@ async def _search(db: Database, scope: Scope, f: EventFilter) -> Reading:
 
 
 async def _matching_pattern(
-    db: Database, scope: Scope, f: EventFilter, *, first: Place | None = None, backwards: bool = False
+    db: Database, log: _Log, f: EventFilter, *, first: Place | None = None, backwards: bool = False
 ) -> AsyncIterator[list[Event]]:
-    async for batch in _batches(db, scope, f, first=first, backwards=backwards):
+    async for batch in _batches(db, log, f, first=first, backwards=backwards):
         if f.pattern is None:
             yield batch
         else:
@@ -111,17 +120,21 @@ async def _matching_pattern(
 
 
 async def _batches(
-    db: Database, scope: Scope, f: EventFilter, *, first: Place | None, backwards: bool
+    db: Database, log: _Log, f: EventFilter, *, first: Place | None, backwards: bool
 ) -> AsyncIterator[list[Event]]:
-    query = _bounded_batch(scope, f, None if first is None else _not_before(scope, first), backwards=backwards)
+    scope, where = log.scope, None if first is None else _not_before(log.scope, first)
     while True:
+        query = _bounded_batch(scope, f, where, backwards=backwards)
         async with db.searching() as connection:
-            batch = await _fetch(connection, scope, query, backwards=backwards)
+            batch = await _fetch(connection, scope, query, log.subject | bounds(f), backwards=backwards)
         if not batch:
             return
         yield batch
-        last = (batch[-1].seq,) if scope.target is not None else _place_of_user_event(batch[-1])
-        query = _bounded_batch(scope, f, _beyond(scope, last, backwards=backwards), backwards=backwards)
+        last = batch[-1]
+        if scope.target is None:
+            where = _beyond(scope, (last.timestamp, last.session_id, last.seq), backwards=backwards)
+        else:
+            f = replace(f, before_seq=last.seq) if backwards else replace(f, after_seq=last.seq)
 
 
 def _bounded_batch(
@@ -131,35 +144,42 @@ def _bounded_batch(
     order = [column.desc() if backwards else column for column in scope.order]
     size = func.pg_column_size(events.c.message)
     size_before = (func.sum(size).over(order_by=order) - size).label("size_before")
-    query = matching(scope, f, *event_columns(scope, f), size_before)
+    query = matching(scope, f, *event_columns(scope), size_before)
     if where is not None:
         query = query.where(where)
     rows = query.order_by(*order).limit(BATCH_EVENTS).subquery()
-    return select(rows).where(rows.c.size_before <= BATCH_BYTES).order_by(rows.c.size_before)
+    return finished(scope, f, select(rows).where(rows.c.size_before <= BATCH_BYTES))
 
 
-async def _fetch(connection: AsyncConnection, scope: Scope, query: Select[Any], *, backwards: bool) -> list[Event]:
-    if scope.target is None:
-        return [event_of(row) for row in (await connection.execute(query)).mappings()]
-    rows = await with_target(connection, scope, query)
-    if not rows:  # Deleted or expired meanwhile: the reader must not take what it has for everything.
-        raise SessionGone
+async def _fetch(
+    connection: AsyncConnection, scope: Scope, query: Select[Any], parameters: dict[str, Any], *, backwards: bool
+) -> list[Event]:
+    rows = (await connection.execute(query, parameters)).mappings().all()
+    if scope.target is not None and not rows:
+        raise SessionGone  # Deleted or expired meanwhile: the reader must not take what it has for everything.
     batch = [event_of(row) for row in rows if row["seq"] is not None]
     return batch[::-1] if backwards else batch
 
 
-async def _window_start(connection: AsyncConnection, scope: Scope, f: EventFilter) -> int:
-    return int(await connection.scalar(select(window_start(scope, f, f.last_n or 1))) or 0)
+async def _window_start(connection: AsyncConnection, log: _Log, f: EventFilter) -> int:
+    query = select(window_start(log.scope, f, f.last_n or 1))
+    return int(await connection.scalar(query, log.subject | bounds(f)) or 0)
 
 
-async def _nth_from_end(connection: AsyncConnection, scope: Scope, f: EventFilter) -> Place | None:
-    query = matching(scope, f, *scope.order).order_by(*(column.desc() for column in scope.order))
-    row = (await connection.execute(query.offset((f.last_n or 1) - 1).limit(1))).one_or_none()
+async def _nth_from_end(connection: AsyncConnection, log: _Log, f: EventFilter) -> Place | None:
+    order = log.scope.order
+    query = matching(log.scope, f, *order).order_by(*(column.desc() for column in order))
+    found = await connection.execute(query.offset((f.last_n or 1) - 1).limit(1), log.subject | bounds(f))
+    row = found.one_or_none()
     return None if row is None else tuple(row)
 
 
-def _place_of_user_event(event: Event) -> Place:
-    return (event.timestamp, event.session_id, event.seq)
+def _log_of_session(session: Session) -> _Log:
+    return _Log(SESSION_BY_KEY, {"session_key": session.key, "owner": session.user_id})
+
+
+def _log_of_user(user_id: str) -> _Log:
+    return _Log(USER, {"owner": user_id})
 
 
 def _beyond(scope: Scope, place: Place, *, backwards: bool) -> ColumnElement[bool]:

@@ -1,9 +1,10 @@
 """Sessions in PostgreSQL. An expired or deleted session is absent from every statement here."""
 
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, func, select, text, tuple_
+from sqlalchemy import BigInteger, ColumnElement, RowMapping, func, literal_column, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain import json_values
@@ -78,6 +79,15 @@ async def create(connection: AsyncConnection, new: NewSession) -> Session:
     return session_of(row)
 
 
+async def ensure(connection: AsyncConnection, new: NewSession) -> tuple[Session, bool]:
+    """The session, its row locked, and whether it was created; the one that exists stays untouched."""
+    while True:  # It may be deleted between the two steps.
+        with suppress(SessionExists):
+            return await create(connection, new), True
+        with suppress(SessionNotFound):
+            return await lock(connection, new.id), False
+
+
 async def get(connection: AsyncConnection, session_id: str) -> Session:
     """Raises SessionNotFound."""
     return await _get(connection, session_id, lock=False)
@@ -97,7 +107,9 @@ async def newest(
         query = query.where(sessions.c.user_id == user_id)
     if before is not None:
         query = query.where(tuple_(sessions.c.created_at, sessions.c.id) < tuple_(*before))
-    query = query.order_by(sessions.c.created_at.desc(), sessions.c.id.desc()).limit(limit)
+    # A literal: a generic plan has to see that few are wanted.
+    few = literal_column(str(limit), BigInteger)
+    query = query.order_by(sessions.c.created_at.desc(), sessions.c.id.desc()).limit(few)
     return [session_of(row) for row in (await connection.execute(query)).mappings()]
 
 

@@ -13,7 +13,7 @@ NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/none"
 def refused(**settings):
     """What a service says that does not start."""
     running = Service(**{"database_url": NOWHERE} | settings)
-    code = running._end()
+    code = running.wait()
     assert code != 0
     assert "Traceback" not in running.log
     assert "hunter2" not in running.log
