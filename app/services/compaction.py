@@ -45,9 +45,14 @@ class Compactor:
         # The generation first, then the events: a compaction in between fails the swap instead of being lost.
         async with self.db.autocommit() as connection:
             session = await sessions.get(connection, session_id)
+            superseded = 0
+            if session.allow_system_messages and trigger is not None:
+                superseded = await compactions.superseded_tokens(connection, session.key)
         if if_version is not None and if_version != session.event_version:
             return _nothing(session, "conflict")
-        counters = Counters(active_turns=session.active_turn_count, active_tokens=session.active_token_count)
+        counters = Counters(
+            active_turns=session.active_turn_count, active_tokens=session.active_token_count - superseded
+        )
         if trigger is not None and not trigger.fires(counters):
             return _nothing(session, "trigger")
         events = [event async for batch in scans.stream_session(self.db, session_id, ACTIVE) for event in batch]

@@ -11,6 +11,15 @@ from app.domain.events import NewEvent
 from app.storage.append import event_columns
 from app.storage.sessions import LIVE_SQL
 
+# Earlier system messages stay active until the next compaction, but no prompt holds them any more.
+_SUPERSEDED_TOKENS = text("""
+SELECT coalesce(sum(s.tokens) FILTER (WHERE s.newer > 1), 0)::bigint FROM (
+    SELECT e.tokens, row_number() OVER (ORDER BY e.seq DESC) AS newer
+    FROM events e JOIN active_events a ON a.session_key = e.session_key AND a.seq = e.seq
+    WHERE e.session_key = :key AND e.type = 'system'
+) s
+""")
+
 # The lock, and the comparison: another compaction since the plan was made moved the generation.
 _LOCK = text(f"""
 SELECT key FROM sessions WHERE key = :key AND compaction_generation = :generation AND {LIVE_SQL} FOR UPDATE
@@ -60,6 +69,11 @@ UPDATE sessions SET
 WHERE key = :key
 RETURNING event_version
 """)
+
+
+async def superseded_tokens(connection: AsyncConnection, session_key: int) -> int:
+    """Tokens of the active system messages that a later one took the place of."""
+    return int(await connection.scalar(_SUPERSEDED_TOKENS, {"key": session_key}) or 0)
 
 
 async def apply(connection: AsyncConnection, session_key: int, plan: Plan, *, generation: int) -> int | None:

@@ -166,6 +166,14 @@ async def test_triggers_are_asked_first(client, upstream):
     assert (await compact(client, strategy=slide(2), trigger={"any": [{"turns": 9}, {"turns": 1}]}))["compacted"]
 
 
+async def test_h2_superseded_system_messages_do_not_count(client):
+    await store(client, "S1 S2 U1 A1 U2 A2")
+    events = (await client.get("/v1/sessions/s/events")).json()["events"]
+    counted = sum(event["tokens"] for event in events[1:])
+    assert (await compact(client, strategy=slide(2), trigger={"tokens": counted + 1}))["reason"] == "trigger"
+    assert (await compact(client, strategy=slide(2), trigger={"tokens": counted}))["compacted"]
+
+
 async def test_reasons_for_nothing(client, upstream):
     await store(client, "U1 A1")
     assert (await compact(client, strategy=summarize(2)))["reason"] == "fits"
