@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from app.api import compactions, events, health, openapi, problems, search, sessions, tools, users
 from app.api.dependencies import Services
-from app.api.middleware import BodyLimit, Gate, RequestLog
+from app.api.middleware import BodyLimit, Gate, RequestLog, StrictUrl
 from app.config import Settings
 from app.domain import tokens
 from app.llm.upstream import Upstream, UpstreamSettings
@@ -71,6 +71,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
     problems.install(app)
     openapi.install(app)
     # The last one added is the outermost.
+    app.add_middleware(StrictUrl)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(
         Gate,

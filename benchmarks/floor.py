@@ -1,7 +1,7 @@
 """The floor: what FastAPI and asyncpg take for the bare work, with none of the guarantees.
 
 `append` is one statement that moves a version and inserts a row, without ids, replays, text index or validation;
-`newest` is a read of 20 messages by an index, joined to a body as they are.
+`newest` is a read of 20 events by an index, written as JSON with their messages as they are.
 """
 
 import os
@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import asyncpg
+import msgspec
 from fastapi import FastAPI, Request, Response
 
 TABLES = """
@@ -23,7 +24,8 @@ INSERT INTO floor_events SELECT id, version, $2::json FROM moved RETURNING seq
 """
 
 _NEWEST = """
-SELECT message FROM events WHERE session_key = (SELECT key FROM sessions WHERE id = $1 AND deleted_at IS NULL)
+SELECT id, seq, timestamp, type, message, synthetic, tokens, metadata FROM events
+WHERE session_key = (SELECT key FROM sessions WHERE id = $1 AND deleted_at IS NULL)
 ORDER BY seq DESC LIMIT 20
 """
 
@@ -33,11 +35,15 @@ class _Connection(asyncpg.Connection):
         """Nothing is set on these connections: the round trip is saved."""
 
 
+def _raw(json_text: str) -> msgspec.Raw:
+    return msgspec.Raw(json_text.encode())
+
+
 def create_app() -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         connections = {"min_size": 10, "max_size": 10, "connection_class": _Connection}
-        async with asyncpg.create_pool(host=os.environ["FLOOR_HOST"], user="postgres", **connections) as pool:
+        async with asyncpg.create_pool(os.environ["FLOOR_DATABASE"], **connections) as pool:
             app.state.pool = pool
             yield
 
@@ -51,7 +57,7 @@ def create_app() -> FastAPI:
     @app.get("/newest/{session}")
     async def newest(session: str) -> Response:
         rows = await app.state.pool.fetch(_NEWEST, session)
-        body = ",".join(row["message"] for row in reversed(rows))
-        return Response(f"[{body}]", media_type="application/json")
+        events = [dict(row) | {"message": _raw(row["message"]), "metadata": _raw(row["metadata"])} for row in rows]
+        return Response(msgspec.json.encode(events[::-1]), media_type="application/json")
 
     return app

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
-_TURNKEEPER = str(Path(sys.executable).with_name("turnkeeper"))
+TURNKEEPER = str(Path(sys.executable).with_name("turnkeeper"))
 
 
 class Server(NamedTuple):
@@ -24,15 +24,17 @@ class Server(NamedTuple):
 def service(folder: Path, **settings: str) -> Iterator[Server]:
     """Turnkeeper; settings without their prefix."""
     names = {f"TURNKEEPER_{name.upper()}": value for name, value in settings.items()}
-    with _running([_TURNKEEPER, "serve"], folder, names, port="TURNKEEPER_PORT", ready="/readyz") as server:
+    with _running([TURNKEEPER, "serve"], folder, names, port="TURNKEEPER_PORT", ready="/readyz") as server:
         yield server
 
 
 @contextmanager
-def floor(folder: Path, host: Path) -> Iterator[Server]:
+def floor(folder: Path, database: str) -> Iterator[Server]:
     options = ["--factory", "--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
     command = [sys.executable, "-m", "uvicorn", "benchmarks.floor:create_app", *options]
-    with _running(command, folder, {"FLOOR_HOST": str(host)}, port="UVICORN_PORT", ready="/openapi.json") as server:
+    with _running(
+        command, folder, {"FLOOR_DATABASE": database}, port="UVICORN_PORT", ready="/openapi.json"
+    ) as server:
         yield server
 
 

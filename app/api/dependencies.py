@@ -24,7 +24,7 @@ class Services:
     compactor: Compactor
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:  # Not a plain function: that would run in a thread.
     services: Services = request.app.state.services
     return services
 

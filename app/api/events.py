@@ -123,7 +123,10 @@ async def get_context(session_id: SessionId, query: Annotated[ContextQuery, Quer
     the newest whole turns that fit (system message not counted), always at least the newest turn.
     """
     event_filter = query.to_filter().merge(ACTIVE)
-    reading = await _session_reading(svc, session_id, event_filter, with_system=True)
+    if query.max_tokens is not None and event_filter.last_n is None and event_filter.page_size is None:
+        reading = await scans.read_newest_tokens(svc.db, session_id, event_filter, query.max_tokens)
+    else:
+        reading = await _session_reading(svc, session_id, event_filter, with_system=True)
     context = build_context(
         reading.events,
         system=reading.system if "system" in (event_filter.types or {"system"}) else None,
@@ -141,8 +144,7 @@ async def get_context(session_id: SessionId, query: Annotated[ContextQuery, Quer
 
 
 async def _read_session(svc: Services, session_id: str, f: EventFilter, *, as_stream: bool) -> Response:
-    # A page is bounded anyway, and the newest matches of a pattern are found from the end.
-    if as_stream and f.page_size is None and (f.pattern is None or f.last_n is None):
+    if as_stream and f.page_size is None:  # A page is bounded anyway.
         return await ndjson(_rendered(scans.stream_session(svc.db, session_id, f)))
     reading = await _session_reading(svc, session_id, f)
     if as_stream:
@@ -160,7 +162,7 @@ async def _session_reading(
 
 
 async def _read_user(svc: Services, user_id: str, f: EventFilter, *, as_stream: bool) -> Response:
-    if as_stream and f.page_size is None and (f.pattern is None or f.last_n is None):
+    if as_stream and f.page_size is None:
         return await ndjson(_rendered(scans.stream_user(svc.db, user_id, f)))
     if f.pattern is not None:
         reading = await scans.search_user(svc.db, user_id, f)

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Sequence
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -109,6 +109,30 @@ class Gate:
         given = _digest(key.strip())
         # Every key is compared, each in constant time: how long it takes tells nothing of them.
         return sum(hmac.compare_digest(given, known) for known in self.digests) > 0
+
+
+class StrictUrl:
+    """Refuses a URL that would be read as another one: a quoted `/` in an id, bytes that are not UTF-8."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (detail := self._fault(scope)):
+            await problem_of_status(scope, 422, detail)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    def _fault(self, scope: Scope) -> str | None:
+        path: bytes = scope.get("raw_path") or scope["path"].encode()
+        if b"%2f" in path.lower():
+            return "An id holds no '/', not even a quoted one: it is a segment of the URL."
+        try:
+            unquote_to_bytes(path).decode()
+            unquote_to_bytes(scope["query_string"]).decode()
+        except UnicodeDecodeError:
+            return "The URL holds bytes that are not UTF-8: percent-encode ids and words in UTF-8."
+        return None
 
 
 class BodyLimit:

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from app.domain import errors, json_values
 
@@ -97,7 +98,7 @@ async def _domain_error(request: Request, error: Exception) -> Response:
     status, slug = PROBLEMS.get(type(error), (500, "internal-error"))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("request_failed", problem=slug, cause=type(error.__cause__).__name__)
-    faults = error.faults if isinstance(error, errors.InvalidInput) else ()
+    faults = _faults(error)
     headers = {"Retry-After": _RETRY_AFTER_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
     return problem(request.scope, status, slug, _encodable(str(error)), faults=faults, headers=headers)
 
@@ -114,14 +115,35 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     if exception.status_code == HTTPStatus.NOT_FOUND and detail == HTTPStatus.NOT_FOUND.phrase:
         detail = f"There is no {request.url.path} here; /docs lists what there is."
     elif exception.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (exception.headers or {}).get("Allow", "")
+        allowed = ", ".join(_methods_of_path(request))
         detail = f"{request.url.path} does not take {request.method}, only {allowed}."
+        return problem_of_status(request.scope, exception.status_code, _encodable(detail), {"Allow": allowed})
     return problem_of_status(request.scope, exception.status_code, _encodable(detail), exception.headers)
+
+
+def _methods_of_path(request: Request) -> list[str]:
+    """Of all routes of the path: the framework names those of the first one alone."""
+    paths = request.app.openapi()["paths"]
+    taken = {
+        method.upper()
+        for template, methods in paths.items()
+        if compile_path(template)[0].fullmatch(request.url.path)
+        for method in methods
+    }
+    return sorted(taken)
 
 
 async def _client_gone(request: Request, _: Exception) -> Response:
     """Nobody reads this but the log."""
     return problem_of_status(request.scope, 400, "The connection was closed before the whole body had come.")
+
+
+def _faults(error: Exception) -> Sequence[errors.Fault]:
+    if isinstance(error, errors.InvalidInput):
+        return error.faults
+    if isinstance(error, errors.SystemMessagesRefused):
+        return [errors.Fault(("body", "events", at, "message", "role"), str(error)) for at in error.places]
+    return ()
 
 
 def _fault(item: Mapping[str, Any]) -> errors.Fault:

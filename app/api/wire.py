@@ -44,13 +44,12 @@ class JsonRoute(APIRoute):
 
 async def ndjson(batches: AsyncIterator[list[Mapping[str, Any]]]) -> StreamingResponse:
     """One object a line. What fails at the first batch fails before the answer begins."""
-    first = await anext(batches, None)
+    ready: list[list[Mapping[str, Any]]] = [await anext(batches, [])]
 
     async def lines() -> AsyncIterator[bytes]:
-        if first is not None:
-            yield _lines(first)
+        yield json_values.encode_lines(ready.pop())  # A variable would hold it until the stream ends.
         async for batch in batches:
-            yield _lines(batch)
+            yield json_values.encode_lines(batch)
 
     return StreamingResponse(lines(), media_type=NDJSON)
 
@@ -76,7 +75,3 @@ def _require_json(request: Request) -> None:
     kind = content_type.split(";")[0].strip().lower()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
         raise HTTPException(415, f"Send JSON (Content-Type: application/json), not {kind or 'nothing'!r}.")
-
-
-def _lines(batch: list[Mapping[str, Any]]) -> bytes:
-    return "".join(f"{json_values.encode(item)}\n" for item in batch).encode()

@@ -38,6 +38,11 @@ class Batch:
     def has_system(self) -> bool:
         return any(entry.event.type == "system" for entry in self.entries)
 
+    @property
+    def system_places(self) -> list[int]:
+        """Where in the request system messages stand, from 0."""
+        return [at for at, place in enumerate(self.places) if self.entries[place].event.type == "system"]
+
 
 def batch_of(events: Sequence[NewEvent]) -> Batch:
     """Raises EventConflict when one id comes with two different messages."""

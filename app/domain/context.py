@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.events import Event
+from app.domain.messages import says_nothing
 from app.domain.tool_calls import intact
 from app.domain.turns import split_into_turns
 
@@ -12,6 +13,9 @@ from app.domain.turns import split_into_turns
 REPLAYED_FIELDS = frozenset({"role", "name", "content", "refusal", "tool_calls", "tool_call_id"})
 # Reasoning belongs to the turn in progress: providers want it back within a tool loop and nowhere else.
 REASONING_FIELDS = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
+
+
+_NO_CALLS: tuple[str, list[Any]] = ("tool_calls", [])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +33,7 @@ def build_context(events: Sequence[Event], *, system: Event | None, max_tokens: 
     `system` is the latest stored system message: it goes first, the others are superseded. `max_tokens` bounds
     the conversation (system message not counted); the newest turn is always kept.
     """
-    conversation = [event for event in events if event.type != "system"]
+    conversation = [event for event in events if event.type != "system" and not says_nothing(event.message)]
     whole = intact([event.message for event in conversation])
     turns = split_into_turns(event for event, kept in zip(conversation, whole, strict=True) if kept)
     if max_tokens is not None:
@@ -56,4 +60,5 @@ def _newest_that_fit(turns: list[list[Event]], max_tokens: int) -> list[list[Eve
 
 def _replayed(event: Event, *, within_current_turn: bool) -> dict[str, Any]:
     allowed = REPLAYED_FIELDS | REASONING_FIELDS if within_current_turn else REPLAYED_FIELDS
-    return {name: value for name, value in event.message.items() if name in allowed}
+    # Providers refuse an empty list of calls, although some send one.
+    return {name: value for name, value in event.message.items() if name in allowed and (name, value) != _NO_CALLS}

@@ -77,7 +77,10 @@ class VersionMismatch(DomainError):
 
 
 class SystemMessagesRefused(DomainError):
-    def __init__(self, session_id: str) -> None:
+    """`places` are those of the system messages in the batch, from 0."""
+
+    def __init__(self, session_id: str, places: Sequence[int]) -> None:
+        self.places = tuple(places)
         super().__init__(
             f"Session {session_id!r} does not store system messages: send instructions with each request, "
             'or create the session with "allow_system_messages": true.'
@@ -89,8 +92,8 @@ class TooManyEvents(DomainError):
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"More than {limit:,} events match. Read a window (last_n), pages (page, page_size), "
-            "or any number as a stream (Accept: application/x-ndjson)."
+            f"More than {limit:,} events match. Read a smaller window (last_n; for a prompt max_tokens), pages "
+            "(page, page_size), or any number as a stream (Accept: application/x-ndjson)."
         )
 
 

@@ -6,6 +6,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from app.domain import json_values, messages
 
 
@@ -51,11 +53,20 @@ class Event:
 
     @cached_property
     def text(self) -> str | None:
-        return messages.text_of(self.message)
+        return messages.text_of_content(_content_decoder.decode(self.message_json).content)
 
     @property
     def starts_turn(self) -> bool:
         return self.type == "user"
+
+
+class _Content(msgspec.Struct):
+    """What is decoded of a message for its text: the rest is skipped over."""
+
+    content: Any = None
+
+
+_content_decoder = msgspec.json.Decoder(_Content)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import decimal
 import hashlib
 import json
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -34,6 +35,11 @@ def decode(data: bytes | str) -> Any:
 
 def encode(value: Any) -> str:
     return _encoder.encode(value).decode()
+
+
+def encode_lines(values: Sequence[Any]) -> bytes:
+    """NDJSON: one value a line. In one piece, as lines may be long."""
+    return _encoder.encode_lines(values)
 
 
 def digest(value: Any) -> bytes:

@@ -34,8 +34,13 @@ def faults_of(message: Any) -> list[Fault]:
         return [Fault((), "A message is an object in OpenAI chat format.")]
     role = message.get("role")
     if role not in TYPE_OF_ROLE if isinstance(role, str) else True:
-        return [Fault(("role",), f"The role is one of {', '.join(TYPE_OF_ROLE)}; this one is {role!r}.")]
-    return [*_faults_of_content(message), *_faults_of_tool_calls(message), *_faults_of_answer(message)]
+        return [Fault(("role",), f"The role is one of {', '.join(TYPE_OF_ROLE)}; this one is {str(role)[:50]!r}.")]
+    return [
+        *_faults_of_name(message),
+        *_faults_of_content(message),
+        *_faults_of_tool_calls(message),
+        *_faults_of_answer(message),
+    ]
 
 
 def type_of(message: Mapping[str, Any]) -> str:
@@ -61,6 +66,17 @@ def tool_calls_of(message: Mapping[str, Any]) -> list[ToolCall]:
 def count_of_other_parts(message: Mapping[str, Any]) -> int:
     """How many content parts are not text: images, audio, files."""
     return sum(part.get("type") not in {"text", "refusal"} for part in _parts(message.get("content")))
+
+
+def says_nothing(message: Mapping[str, Any]) -> bool:
+    """Whether it is a reply without text, calls or any other content, which some models end a turn with."""
+    return (
+        type_of(message) == "assistant"
+        and not (text_of(message) or "").strip()
+        and not message.get("tool_calls")
+        and not message.get("refusal")
+        and not any(True for part in _parts(message.get("content")) if part.get("type") != "text")
+    )
 
 
 def render(message: Mapping[str, Any]) -> str:
@@ -96,6 +112,11 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
     return ToolCall(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
 
 
+def _faults_of_name(message: Mapping[str, Any]) -> Iterator[Fault]:
+    if not isinstance(message.get("name"), str | None):
+        yield Fault(("name",), "A name is a string.")
+
+
 def _faults_of_content(message: Mapping[str, Any]) -> Iterator[Fault]:
     content = message.get("content")
     if content is None:
@@ -115,6 +136,12 @@ def _faults_of_part(part: Any, loc: tuple[str | int, ...]) -> Iterator[Fault]:
         yield Fault(loc, 'A content part is an object with a "type".')
     elif part["type"] == "text" and not isinstance(part.get("text"), str):
         yield Fault((*loc, "text"), 'A text part has its "text", a string.')
+    elif part["type"] == "image_url" and not _is_image_url(part.get("image_url")):
+        yield Fault((*loc, "image_url"), 'An image part has its "image_url", an object with a "url".')
+
+
+def _is_image_url(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("url"), str)
 
 
 def _faults_of_tool_calls(message: Mapping[str, Any]) -> Iterator[Fault]:

@@ -108,7 +108,7 @@ class _Attempt:
         if outcome.event_version is not None or outcome.replayed:
             return True
         if batch.has_system and not outcome.allow_system_messages:
-            raise SystemMessagesRefused(self.session_id)
+            raise SystemMessagesRefused(self.session_id, batch.system_places)
         if self.expected_version is not None and outcome.version_before > self.expected_version:
             raise VersionMismatch(self.expected_version, outcome.version_before)
         return False

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from app.domain import json_values
@@ -113,7 +114,7 @@ def _arguments(arguments: bytes | str) -> Mapping[str, Any]:
 def _query(given: Mapping[str, Any]) -> str:
     query = given.get("query")
     if not isinstance(query, str) or is_blank(query):
-        raise _BadArgument("query is missing or blank: send a word or phrase that the text contains.")
+        raise _BadArgument("query is missing, blank or no string: send a word or phrase that the text contains.")
     return query
 
 
@@ -127,17 +128,18 @@ def _terms(query: str) -> list[str]:
 
 
 def _match_mode(given: Mapping[str, Any]) -> Any:
-    mode = given.get("matchMode")
+    mode = given.get("matchMode") or None  # Models fill in what is optional with "".
     if mode not in {None, "any", "all"} if isinstance(mode, str | None) else True:
         raise _BadArgument(f"matchMode {mode!r} is unknown: send 'any' or 'all', or leave it out.")
     return mode
 
 
 def _since(given: Mapping[str, Any]) -> datetime | None:
-    if given.get("since") is None:
+    since = given.get("since")
+    if since is None or since == "":
         return None
     try:
-        return parse_instant(given["since"])
+        return parse_instant(since)
     except ValueError as error:
         raise _BadArgument(f"since: {error}") from None
 
@@ -146,10 +148,12 @@ def _page(given: Mapping[str, Any]) -> int:
     page = given.get("page")
     if page is None or page == "":
         return 0
+    if isinstance(page, Decimal) and page == page.to_integral_value():
+        page = int(page)  # 1.0 is a whole number, too.
     try:
         number = int(str(page)) if not isinstance(page, bool) else None
     except ValueError:
         number = None
     if number is None:
-        raise _BadArgument(f"page {page!r} is not a page: send a whole number from 0.")
+        raise _BadArgument(f"page {str(page)[:50]!r} is not a page: send a whole number from 0.")
     return min(max(number, 0), _MAX_PAGE)

@@ -15,7 +15,8 @@ from app.domain.exports import EventRecord
 from app.domain.messages import text_of, tool_calls_of
 from app.domain.recall import RECALL_TOOLS
 from app.domain.text import search_form
-from app.storage.sessions import LIVE_SQL
+from app.storage.database import fetch
+from app.storage.sessions import LATEST, LIVE_SQL
 
 # Distance between the seqs of two appends: room for summaries before any event (ADR 0001).
 SEQ_GAP = 1024
@@ -46,7 +47,7 @@ WITH target AS MATERIALIZED (
         active_token_count = s.active_token_count + CAST(:total_tokens AS bigint),
         last_event_at = coalesce(CAST(:last_event_at AS timestamptz), now()),
         expires_at = CASE WHEN s.ttl_sliding AND s.ttl_seconds IS NOT NULL
-                          THEN now() + s.ttl_seconds * interval '1 second' ELSE s.expires_at END
+                          THEN LEAST(now() + s.ttl_seconds * interval '1 second', {latest}) ELSE s.expires_at END
     WHERE s.id = :session_id AND {live}
       AND (CAST(:owner AS text) IS NULL OR s.user_id = CAST(:owner AS text))
       AND (CAST(:expected_version AS bigint) IS NULL OR s.event_version = CAST(:expected_version AS bigint))
@@ -163,9 +164,10 @@ async def append(
         "recall_tools": sorted(RECALL_TOOLS),
     }
     statement = _statement(named=named, has_answers=any(entry.answers is not None for entry in batch.entries))
-    row = (await connection.execute(statement, parameters)).mappings().one_or_none()
-    if row is None:
+    rows = await fetch(connection, statement, parameters)
+    if not rows:
         return None
+    row = rows[0]
     return AppendOutcome(
         session_key=row["key"],
         user_id=row["user_id"],
@@ -205,7 +207,7 @@ def event_columns(events: Sequence[NewEvent | EventRecord]) -> dict[str, list[ob
 @cache
 def _statement(*, named: bool, has_answers: bool) -> TextClause:
     parts = (_KNOWN if named else _ALL_NEW) | (_ANSWERS if has_answers else _NO_ANSWERS)
-    return text(_APPEND.format(live=LIVE_SQL, **parts))
+    return text(_APPEND.format(live=LIVE_SQL, latest=LATEST, **parts))
 
 
 def _columns(entries: Sequence[Entry]) -> dict[str, list[object]]:

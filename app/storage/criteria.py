@@ -3,7 +3,7 @@
 `app.domain.filters` defines what these must select; a property test holds the two together.
 
 Building a statement takes longer than PostgreSQL needs for it. So a statement is built once for each shape of a
-filter; whose events are meant and the bounds are parameters (`bounds`).
+filter; whose events are meant, the bounds and the words are parameters (`bounds`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from sqlalchemy import (
+    ARRAY,
     CTE,
     BigInteger,
     BindParameter,
@@ -23,8 +24,10 @@ from sqlalchemy import (
     SelectBase,
     Text,
     and_,
+    any_,
     bindparam,
     false,
+    literal,
     literal_column,
     or_,
     select,
@@ -44,14 +47,17 @@ _BOUNDS: Mapping[str, BindParameter[Any]] = {
     "after_seq": bindparam("after_seq", type_=BigInteger),
     "before_seq": bindparam("before_seq", type_=BigInteger),
 }
-# What stands for a bound, and for a pattern, in the shape of a filter.
+# What stands for what is bound, and for a pattern, in the shape of a filter.
 _SOME: Mapping[str, Any] = {
     "from_": datetime(1, 1, 1, tzinfo=UTC),
     "to": datetime(1, 1, 1, tzinfo=UTC),
     "after_seq": 0,
     "before_seq": 0,
+    "keyword": ".",
     "pattern": ".",
 }
+
+_ESCAPE = "/"
 
 # A literal: the planner has to see it, to know that an index of just these events serves.
 _USER = literal_column("'user'", Text)
@@ -112,16 +118,15 @@ def once_for_each_shape(build: Callable[..., Statement]) -> Callable[..., Statem
     kept = lru_cache(maxsize=256)(build)
 
     def statement(scope: Scope, f: EventFilter, **options: Any) -> Statement:
-        # There are too many words to keep a statement for each.
-        use = build if f.keyword is not None or f.keywords is not None else kept
-        return use(scope, _shape_of(f), **options)
+        return kept(scope, _shape_of(f), **options)
 
     return statement
 
 
 def bounds(f: EventFilter) -> dict[str, Any]:
     """The parameters of the statement of a filter, but for whose events are meant."""
-    return {name: getattr(f, name) for name in _BOUNDS} | {"skipped": (f.page or 0) * (f.page_size or 0)}
+    terms = {f"term_{number}": _escaped(term) for number, term in enumerate(_terms(f))}
+    return {name: getattr(f, name) for name in _BOUNDS} | {"skipped": (f.page or 0) * (f.page_size or 0)} | terms
 
 
 def matching(
@@ -199,6 +204,8 @@ def is_system(log: FromClause) -> ColumnElement[bool]:
 def _shape_of(f: EventFilter) -> EventFilter:
     """The bounds and the number of the page are parameters of a statement; a pattern has no part in it."""
     given = {name: value for name, value in _SOME.items() if getattr(f, name) is not None}
+    if f.keywords is not None:
+        given["keywords"] = (".",) * len(f.keywords)
     if f.page is not None:
         given["page"] = 0
     return replace(f, **given) if given else f
@@ -224,7 +231,7 @@ def _criteria(scope: Scope, f: EventFilter) -> Iterator[ColumnElement[bool]]:
 
 def _types(log: FromClause, f: EventFilter) -> Iterator[ColumnElement[bool]]:
     if f.types is not None:
-        yield log.c.type.in_(sorted(f.types))
+        yield log.c.type == any_(literal(sorted(f.types), ARRAY(Text)))
 
 
 def _seq_bounds(log: FromClause, f: EventFilter) -> Iterator[ColumnElement[bool]]:
@@ -235,16 +242,26 @@ def _seq_bounds(log: FromClause, f: EventFilter) -> Iterator[ColumnElement[bool]
 
 
 def _text_criteria(scope: Scope, f: EventFilter) -> Iterator[ColumnElement[bool]]:
-    # Text that is null or empty never matches, not even a pattern such as `.*`.
-    yield events.c.search_text != ""
+    if f.pattern is not None:
+        # Text that is null or empty never matches, not even a pattern such as `.*`.
+        yield events.c.search_text != ""
     # The text index begins with the user: a word of one session is looked up among its owner's.
     yield scope.owner
+    contained = [
+        events.c.search_text.contains(bindparam(f"term_{number}", type_=Text), escape=_ESCAPE)
+        for number in range(len(_terms(f)))
+    ]
     if f.keyword is not None:
-        yield _contains(f.keyword)
+        yield contained.pop(0)
     if f.keywords is not None:
-        combine = and_ if f.match_mode == "all" else or_
-        yield combine(*map(_contains, f.keywords))
+        yield and_(*contained) if f.match_mode == "all" else or_(*contained)
 
 
-def _contains(term: str) -> ColumnElement[bool]:
-    return events.c.search_text.contains(fold(term), autoescape=True)
+def _terms(f: EventFilter) -> list[str]:
+    """The words that are looked for, in the order of their parameters."""
+    return [*(() if f.keyword is None else (f.keyword,)), *(f.keywords or ())]
+
+
+def _escaped(term: str) -> str:
+    """A term as what LIKE takes literally."""
+    return "".join(_ESCAPE + char if char in (_ESCAPE, "%", "_") else char for char in fold(term))

@@ -1,12 +1,14 @@
 """Connections: a pool for the short statements of the log, one for searches, and what errors mean."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import asyncpg
-from sqlalchemy import URL, make_url, text
+from sqlalchemy import URL, Executable, make_url, text
+from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
@@ -21,12 +23,43 @@ _LOCK_NOT_AVAILABLE = "55P03"
 _UNAVAILABLE = ("08", "57P", "53300", "28", "3D")
 
 
+_AUTOCOMMIT = "AUTOCOMMIT"
+_DIALECT: Any = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
+
 # Plans that are made once have to be right for a log of any length, also when it was empty as they were made.
 _BY_INDEX = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off"}
 _BY_WORDS = {"plan_cache_mode": "force_custom_plan"}
 
 # What the layers above pass on to storage without looking into it.
 Connection = AsyncConnection
+
+
+async def fetch(connection: Connection, statement: Executable, parameters: dict[str, Any]) -> Sequence[Any]:
+    """The rows of a statement that is run often and was kept for that, each a mapping.
+
+    Where each statement commits by itself they come from the driver, past SQLAlchemy: that takes 0.1 ms of the
+    processor instead of 0.3, which was a third of an append.
+    """
+    used = connection.sync_connection
+    if used is None or used.get_execution_options().get("isolation_level") != _AUTOCOMMIT:
+        return (await connection.execute(statement, parameters)).mappings().all()
+    driver: asyncpg.Connection = used.connection.driver_connection
+    sql, names, values = _compiled(statement)
+    values = values | parameters
+    try:
+        rows: Sequence[Any] = await driver.fetch(sql, *[values[name] for name in names])
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        if driver.is_closed():
+            # SQLAlchemy has to find out by itself, to make new connections of all that are in the pool.
+            await connection.execute(text("SELECT 1"))
+        raise
+    return rows
+
+
+@lru_cache(maxsize=512)
+def _compiled(statement: Any) -> tuple[str, list[str], dict[str, Any]]:
+    compiled = statement.compile(dialect=_DIALECT)
+    return str(compiled), list(compiled.positiontup), dict(compiled.params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +84,14 @@ class Database:
             return _engine(_asyncpg_url(url), size, pool_timeout, timeout_ms, parameters)
 
         # Through a transaction-mode PgBouncer a statement is prepared and run on one server only within one.
-        self._one_by_one = {} if _has_no_prepared_statements(_asyncpg_url(url)) else {"isolation_level": "AUTOCOMMIT"}
+        def one_by_one(engine: AsyncEngine) -> Callable[[], AbstractAsyncContextManager[AsyncConnection]]:
+            if _has_no_prepared_statements(_asyncpg_url(url)):
+                return engine.begin
+            return engine.execution_options(isolation_level=_AUTOCOMMIT).connect
+
         self._log = engine(pool_size, statement_timeout_ms, **_BY_INDEX)
         self._search = engine(max(2, pool_size // 2), statement_timeout_ms, **_BY_WORDS)
+        self._connect_log, self._connect_search = one_by_one(self._log), one_by_one(self._search)
         self._unlimited = engine(1, 0)
         self.statement_timeout = statement_timeout_ms / 1000
 
@@ -68,21 +106,21 @@ class Database:
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """Statements that each commit by themselves: one round trip instead of three."""
         with _translated(canceled=Overloaded):
-            async with self._log.execution_options(**self._one_by_one).begin() as connection:
+            async with self._connect_log() as connection:
                 yield connection
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """Reads of the log that an index bounds, or nearly so."""
         with _translated(canceled=SearchTooBroad):
-            async with self._log.execution_options(**self._one_by_one).begin() as connection:
+            async with self._connect_log() as connection:
                 yield connection
 
     @asynccontextmanager
     async def searching(self) -> AsyncIterator[AsyncConnection]:
         """Reads whose cost depends on the words that are looked for."""
         with _translated(canceled=SearchTooBroad):
-            async with self._search.execution_options(**self._one_by_one).begin() as connection:
+            async with self._connect_search() as connection:
                 yield connection
 
     async def migrate(self) -> None:

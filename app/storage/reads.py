@@ -1,11 +1,11 @@
 """Reads of the log: windows, pages and plain reads, a session's state in the same snapshot."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
     BigInteger,
-    RowMapping,
     Select,
     SelectBase,
     Text,
@@ -37,6 +37,7 @@ from app.storage.criteria import (
     matching,
     once_for_each_shape,
 )
+from app.storage.database import fetch
 from app.storage.tables import events
 from app.storage.windows import window_start
 
@@ -63,7 +64,7 @@ async def read_session(
         session = await sessions.get(connection, session_id)
         scope, subject = SESSION_BY_KEY, {"session_key": session.key, "owner": session.user_id}
     query = _query(scope, event_filter, recall=recall, with_system=with_system)
-    rows = list((await connection.execute(query, subject | bounds(event_filter))).mappings())
+    rows = await fetch(connection, query, subject | bounds(event_filter))
     if not rows:
         raise SessionNotFound(session_id)
     reading = _reading(
@@ -83,8 +84,8 @@ async def read_user(
 ) -> Reading:
     """Events across a user's sessions, by (timestamp, session id, seq), in one statement. Raises TooManyEvents."""
     query = _query(USER, event_filter, recall=recall)
-    found = await connection.execute(query, {"owner": user_id} | bounds(event_filter))
-    return _reading([event_of(row) for row in found.mappings()], event_filter)
+    found = await fetch(connection, query, {"owner": user_id} | bounds(event_filter))
+    return _reading([event_of(row) for row in found], event_filter)
 
 
 async def get_event(connection: AsyncConnection, session_id: str, event_id: str) -> Event:
@@ -110,7 +111,7 @@ async def get_events(connection: AsyncConnection, session_key: int, event_ids: l
     return {row["id"]: event_of(row) for row in found.mappings() if row["seq"] is not None}
 
 
-def event_of(row: RowMapping) -> Event:
+def event_of(row: Mapping[str, Any]) -> Event:
     return Event(
         id=row["id"],
         session_id=row["session_id"],

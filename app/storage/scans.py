@@ -5,11 +5,13 @@ no cursor is held between them. The log is append-only, so that nothing is skipp
 """
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_
+from sqlalchemy import BigInteger, ColumnElement, Select, and_, func, literal_column, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.domain.errors import SearchTooBroad, SessionGone, TooManyEvents
@@ -21,7 +23,6 @@ from app.storage import sessions
 from app.storage.criteria import SESSION_BY_KEY, USER, Scope, bounds, event_columns, matching
 from app.storage.database import Database
 from app.storage.reads import event_of, finished, get_system_message
-from app.storage.tables import events
 from app.storage.windows import window_start
 
 # The values of a scope's order columns: where an event stands.
@@ -36,8 +37,14 @@ class _Log(NamedTuple):
 
 
 BATCH_EVENTS = 500
-# Of messages as stored (compressed): what one batch may hold beyond its first event.
-BATCH_BYTES = 4 * 1024 * 1024
+# What one batch may hold beyond its first event.
+BATCH_BYTES = 2 * 1024 * 1024
+# About as many bytes as an event takes. A message is compressed, 1 MB of a word to 11 kB, and would have to be read
+# for its length; a text tells its own without being read, and for tool calls there are the tokens.
+SIZE_SQL = """
+    greatest(pg_column_size(events.message), octet_length(events.search_text), events.tokens * 4)
+    + pg_column_size(events.metadata)
+"""
 
 
 async def search_session(db: Database, session_id: str, event_filter: EventFilter) -> SessionReading:
@@ -55,6 +62,30 @@ async def search_session(db: Database, session_id: str, event_filter: EventFilte
     )
 
 
+async def read_newest_tokens(
+    db: Database, session_id: str, event_filter: EventFilter, max_tokens: int
+) -> SessionReading:
+    """The newest events until they exceed so many tokens, and at least the newest turn. Raises SessionNotFound."""
+    async with db.searching() as connection:
+        session = await sessions.get(connection, session_id)
+        system = await get_system_message(connection, session.key)
+    newest_first: list[Event] = []
+    total, has_turn = 0, False
+    async for batch in _matching_pattern(db, _log_of_session(session), event_filter, backwards=True):
+        newest_first += batch
+        total += sum(event.tokens for event in batch if event.type != "system")
+        has_turn = has_turn or any(event.starts_turn for event in batch)
+        if total > max_tokens and has_turn:
+            break
+    return SessionReading(
+        events=newest_first[::-1],
+        has_more=None,
+        event_version=session.event_version,
+        active_token_count=session.active_token_count,
+        system=system,
+    )
+
+
 async def search_user(db: Database, user_id: str, event_filter: EventFilter) -> Reading:
     """The same across a user's sessions."""
     return await _search(db, _log_of_user(user_id), event_filter)
@@ -65,10 +96,12 @@ async def stream_session(db: Database, session_id: str, event_filter: EventFilte
     async with db.searching() as connection:
         session = await sessions.get(connection, session_id)
         log = _log_of_session(session)
-        if event_filter.last_n is not None:
+        if event_filter.last_n is not None and event_filter.pattern is None:
             start = await _window_start(connection, log, event_filter)
-            after = max(start - 1, -1 if event_filter.after_seq is None else event_filter.after_seq)
-            event_filter = replace(event_filter, last_n=None, after_seq=after)
+            event_filter = _starting_at(start, event_filter)
+    if event_filter.last_n is not None:
+        oldest = await _nth_match_from_end(db, log, event_filter, event_filter.last_n)
+        event_filter = _starting_at(0 if oldest is None else oldest.seq, event_filter)
     async for batch in _matching_pattern(db, log, event_filter):
         yield batch
 
@@ -77,10 +110,13 @@ async def stream_user(db: Database, user_id: str, event_filter: EventFilter) -> 
     """The same across a user's sessions, by (timestamp, session id, seq)."""
     log = _log_of_user(user_id)
     first = None
-    if event_filter.last_n is not None:
+    if event_filter.last_n is not None and event_filter.pattern is not None:
+        oldest = await _nth_match_from_end(db, log, event_filter, event_filter.last_n)
+        first = None if oldest is None else (oldest.timestamp, oldest.session_id, oldest.seq)
+    elif event_filter.last_n is not None:
         async with db.searching() as connection:
             first = await _nth_from_end(connection, log, event_filter)
-        event_filter = replace(event_filter, last_n=None)
+    event_filter = replace(event_filter, last_n=None)
     async for batch in _matching_pattern(db, log, event_filter, first=first):
         yield batch
 
@@ -91,9 +127,10 @@ async def _search(db: Database, log: _Log, f: EventFilter) -> Reading:
     skipped = f.page * f.page_size if f.page is not None and f.page_size is not None else 0
     wanted = min(f.last_n or MAX_EVENTS + 1, MAX_EVENTS + 1) if f.page_size is None else f.page_size + 1
     found: list[Event] = []
+    deadline = time.monotonic() + db.statement_timeout
     try:
         async with asyncio.timeout(db.statement_timeout):
-            async for batch in _matching_pattern(db, log, f, backwards=f.last_n is not None):
+            async for batch in _matching_pattern(db, log, f, backwards=f.last_n is not None, deadline=deadline):
                 found += batch[skipped:]
                 skipped = max(0, skipped - len(batch))
                 if len(found) >= wanted:
@@ -109,14 +146,45 @@ async def _search(db: Database, log: _Log, f: EventFilter) -> Reading:
 
 
 async def _matching_pattern(
-    db: Database, log: _Log, f: EventFilter, *, first: Place | None = None, backwards: bool = False
+    db: Database,
+    log: _Log,
+    f: EventFilter,
+    *,
+    first: Place | None = None,
+    backwards: bool = False,
+    deadline: float = math.inf,
 ) -> AsyncIterator[list[Event]]:
     async for batch in _batches(db, log, f, first=first, backwards=backwards):
         if f.pattern is None:
             yield batch
         else:
             # RE2 is linear, but a batch of long texts still is work: it leaves the event loop.
-            yield await asyncio.to_thread(lambda: [e for e in batch if f.matches_pattern(e.text)])  # noqa: B023
+            yield await asyncio.to_thread(_matches, batch, f, deadline)
+
+
+def _matches(batch: list[Event], f: EventFilter, deadline: float) -> list[Event]:
+    """The thread outlives a reader who gave up: it has to end by itself, or those that follow wait for it."""
+    matching_events = []
+    for event in batch:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        if f.matches_pattern(event.text):
+            matching_events.append(event)
+    return matching_events
+
+
+async def _nth_match_from_end(db: Database, log: _Log, f: EventFilter, n: int) -> Event | None:
+    """The n-th newest match of a pattern; None when there are fewer."""
+    async for batch in _matching_pattern(db, log, f, backwards=True):
+        if n <= len(batch):
+            return batch[n - 1]
+        n -= len(batch)
+    return None
+
+
+def _starting_at(seq: int, f: EventFilter) -> EventFilter:
+    """The filter of a window's events, once it is known where the window begins."""
+    return replace(f, last_n=None, after_seq=max(seq - 1, -1 if f.after_seq is None else f.after_seq))
 
 
 async def _batches(
@@ -142,7 +210,7 @@ def _bounded_batch(
 ) -> Select[Any]:
     """The next events, as many as fit both bounds, and always the first of them."""
     order = [column.desc() if backwards else column for column in scope.order]
-    size = func.pg_column_size(events.c.message)
+    size = literal_column(SIZE_SQL, BigInteger)
     size_before = (func.sum(size).over(order_by=order) - size).label("size_before")
     query = matching(scope, f, *event_columns(scope), size_before)
     if where is not None:

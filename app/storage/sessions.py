@@ -12,11 +12,16 @@ from app.domain.errors import SessionExists, SessionNotFound
 from app.domain.sessions import Lifetime, NewSession, Session
 from app.storage.tables import sessions
 
+# The latest expiry that a client can read: years end at 9999.
+LATEST = "timestamptz '9999-12-30T00:00:00Z'"
+
 LIVE_SQL = "deleted_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 
 # What a session is made of, in SQL; the expiry is counted by the database's clock, as everywhere.
-_EXPIRES_AT = """
-    COALESCE(CAST(:expires_at AS timestamptz), now() + CAST(:ttl_seconds AS bigint) * interval '1 second')
+_EXPIRES_AT = f"""
+    COALESCE(CAST(:expires_at AS timestamptz),
+             CASE WHEN CAST(:ttl_seconds AS bigint) IS NOT NULL
+                  THEN LEAST(now() + CAST(:ttl_seconds AS bigint) * interval '1 second', {LATEST}) END)
 """
 _TTL_SECONDS = """
     COALESCE(CAST(:ttl_seconds AS bigint), ceil(extract(epoch FROM CAST(:expires_at AS timestamptz) - now())))

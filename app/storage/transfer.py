@@ -18,7 +18,7 @@ from app.domain.errors import NotOwner, SessionExists, SessionGone
 from app.domain.exports import EventRecord, ExportRecord, SessionRecord
 from app.storage.append import event_columns
 from app.storage.database import Database
-from app.storage.scans import BATCH_BYTES, BATCH_EVENTS
+from app.storage.scans import BATCH_BYTES, BATCH_EVENTS, SIZE_SQL
 from app.storage.sessions import LIVE_SQL, live
 from app.storage.tables import sessions
 
@@ -26,18 +26,18 @@ from app.storage.tables import sessions
 BATCH_SESSIONS = 500
 
 # `read` tells whether the batch has all that the limit let through, or ends at the bound on bytes.
-_EVENTS = text("""
+_EVENTS = text(f"""
 SELECT * FROM (
     SELECT e.*, count(*) OVER () AS read, sum(e.size) OVER (ORDER BY e.seq) - e.size AS size_before,
            NOT EXISTS (SELECT FROM active_events a WHERE a.session_key = :key AND a.seq = e.seq) AS archived
     FROM (
         SELECT seq, id, timestamp, message, tokens, synthetic, recall_result, metadata,
-               pg_column_size(message) + pg_column_size(metadata) AS size
+               {SIZE_SQL} AS size
         FROM events WHERE session_key = :key AND seq > :after AND seq <= :last_seq
         ORDER BY seq LIMIT :limit
     ) e
 ) batch WHERE size_before <= :bytes ORDER BY seq
-""")
+""")  # noqa: S608
 
 _FIND_SESSION = text(f"SELECT key, user_id, created_at FROM sessions WHERE id = :id AND {LIVE_SQL}")  # noqa: S608
 

@@ -180,6 +180,7 @@ async def test_system_messages_are_refused_unless_allowed(client):
     refused = await append(client, user("hi"), message, session="no")
     assert refused.status_code == 422
     assert "allow_system_messages" in refused.json()["detail"]
+    assert [error["loc"] for error in refused.json()["errors"]] == [["body", "events", 1, "message", "role"]]
     assert await version(client, "no") == 0
     assert (await append(client, message, session="new")).status_code == 422
     assert (await client.get("/v1/sessions/new")).status_code == 404, "a refused append creates nothing"

@@ -38,6 +38,17 @@ async def test_what_the_framework_finds_is_a_problem_too(shared_client):
     assert is_problem(await shared_client.post("/v1/sessions", content=b"{", headers=JSON), 422, "invalid-request")
 
 
+async def test_all_methods_of_a_path_are_allowed(shared_client):
+    refused = await shared_client.put("/v1/sessions", json={})
+    assert is_problem(refused, 405, "method-not-allowed")
+    assert refused.headers["Allow"] == "GET, POST"
+
+
+@pytest.mark.parametrize("path", ["a%2Fb", "victim%2fevents", "x%FF", "caf%E9", "s?user_id=%ED%A0%80"])
+async def test_a_url_that_would_be_read_as_another_is_422(shared_client, path):
+    assert is_problem(await shared_client.get(f"/v1/sessions/{path}"), 422, "invalid-request")
+
+
 async def test_a_body_over_the_limit_is_413_announced_or_not(database_url):
     async def chunks():
         for _ in range(20):

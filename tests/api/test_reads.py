@@ -172,12 +172,16 @@ async def test_more_than_10000_events_are_streamed_or_paged_but_never_cut(client
             assert (refused.status_code, refused.json()["type"].split(":")[-1]) == (422, "too-many-events")
     assert len(await read(client, last_n=10_000)) == 10_000
     for url in ("/v1/sessions/s/events", "/v1/users/alice/events"):
-        for query, count in [({}, 10_001), ({"last_n": 10_001}, 10_001), ({"pattern": "first"}, 10_001)]:
+        queries = [{}, {"last_n": 10_001}, {"pattern": "first"}, {"pattern": "first", "last_n": 10_001}]
+        for query, count in [(query, 10_001) for query in queries]:
             response = await client.get(url, params=query, headers=NDJSON)
             assert response.headers["content-type"] == "application/x-ndjson"
             lines = response.text.splitlines()
             assert len(lines) == count == len({json.loads(line)["id"] for line in lines})
             assert lines[0].startswith('{"id":"1"')
+    prompt = await context(client, max_tokens=3)
+    assert len(prompt["messages"]) == 3
+    assert prompt["event_ids"][-1] == "n10000"
 
 
 async def test_a_stream_is_the_same_as_a_read(client):

@@ -46,7 +46,7 @@ async def test_p2_pages(client):
     first = [f"match {number}" for number in range(1, 11)]
     for page in (0, -1, None, "0", -(10**30)):
         assert texts(await conversation_search(client, innerThought="…", query="MATCH", page=page)) == first
-    for page in (1, "1"):
+    for page in (1, "1", 1.0):
         assert texts(await conversation_search(client, query="match", page=page)) == [
             f"match {n}" for n in range(11, 16)
         ]

@@ -56,6 +56,7 @@ async def test_e1_lifetimes(client):
         {"expires_at": 4102444800},
         {"expires_at": "0001-01-01T00:00:00+23:59"},
         {"expires_at": "9999-12-31T23:59:59-23:59"},
+        {"expires_at": "9999-12-31T23:59:59.999999Z"},  # infinity to the driver
         {"id": ""},
         {"id": "a/b"},
         {"id": "."},
@@ -244,3 +245,13 @@ async def test_e6_metadata_and_instants_round_trip(client):
     read = (await client.get("/v1/sessions/s")).json()
     assert read["metadata"] == metadata
     assert read["expires_at"] == "2999-12-31T23:59:59.123456Z" == session["expires_at"]
+
+
+async def test_a_lifetime_that_would_end_after_the_year_9999_ends_with_it(client):
+    body = {"id": "s", "user_id": "alice", "expires_at": "9999-12-30T00:00:00Z", "ttl_sliding": True}
+    assert (await client.post("/v1/sessions", json=body)).status_code == 201
+    await asyncio.sleep(1.1)
+    append = {"events": [{"message": {"role": "user", "content": "hi"}}]}
+    assert (await client.post("/v1/sessions/s/events", json=append)).status_code == 201
+    assert (await client.get("/v1/sessions/s")).json()["expires_at"] == "9999-12-30T00:00:00Z"
+    assert (await client.get("/v1/users/alice/export")).status_code == 200

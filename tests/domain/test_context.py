@@ -44,3 +44,10 @@ def test_fields_that_providers_refuse_stay_in_the_log():
     sent = build_context(events, system=None).messages
     assert sent[1] == {"role": "assistant", "content": "a", "refusal": None}
     assert sent[3] == {"role": "assistant", "content": "a", "reasoning_content": "hm", "refusal": None}
+
+
+def test_a_reply_that_says_nothing_and_an_empty_list_of_calls_are_left_out():
+    says_nothing = {"role": "assistant", "content": None, "tool_calls": []}
+    says_something = {"role": "assistant", "content": "a", "tool_calls": []}
+    events = [*log("U1"), event("A1", 1, says_nothing), event("A2", 2, says_something)]
+    assert build_context(events, system=None).messages[1:] == [{"role": "assistant", "content": "a"}]

@@ -47,6 +47,8 @@ def test_a_message_that_a_provider_accepts_is_legal(message):
         ({"role": "user", "content": []}, ("content",)),
         ({"role": "user", "content": ["hi"]}, ("content", 0)),
         ({"role": "user", "content": [{"text": "hi"}]}, ("content", 0)),
+        ({"role": "user", "content": [{"type": "image_url"}]}, ("content", 0, "image_url")),
+        ({"role": "user", "content": "x", "name": 5}, ("name",)),
         ({"role": "user", "content": [{"type": "text"}]}, ("content", 0, "text")),
         ({"role": "user", "content": "x", "tool_calls": [CALL]}, ("tool_calls",)),
         ({"role": "assistant", "tool_calls": {}}, ("tool_calls",)),

@@ -13,19 +13,23 @@ from contextlib import contextmanager
 
 import psutil
 
-_COMMAND = [sys.executable, "-c", "from app.cli import main; main()", "serve", "--port", "0"]
+_COMMAND = [sys.executable, "-c", "from app.cli import main; main()", "serve"]
 _PATIENCE_SECONDS = 60
 
 
 class Service:
     """A running service; its output is read all the time, so that it never blocks on it."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, *options: str, **settings: object) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TURNKEEPER_")}
         environment |= {f"TURNKEEPER_{name.upper()}": str(value) for name, value in settings.items()}
         # Not in the checkout, where a .env may be.
         self.process = subprocess.Popen(
-            _COMMAND, stderr=subprocess.PIPE, text=True, env=environment, cwd=tempfile.gettempdir()
+            [*_COMMAND, *(options or ("--port", "0"))],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=tempfile.gettempdir(),
         )
         self.lines: list[str] = []
         self._reader = threading.Thread(target=self._read)

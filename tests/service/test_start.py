@@ -1,8 +1,11 @@
 """How the service starts, refuses to start, and what its log tells."""
 
+import asyncio
 import json
+import signal
 
 import httpx
+import psutil
 import pytest
 
 from tests.service.process import Service, service
@@ -58,3 +61,57 @@ def test_the_log_is_json_without_content(database_url):
     assert requests[0]["route"] == "/v1/sessions/{session_id}/events"
     for secret in ("mellow", "topsecret", "robot"):
         assert secret not in running.log
+
+
+def test_a_port_that_is_taken_is_told(database_url):
+    with service(database_url=database_url) as first:
+        second = Service("--port", first.url().rsplit(":", 1)[1], database_url=database_url)
+        assert second.wait() != 0
+        assert "Traceback" not in second.log
+        assert "address already in use" in second.log
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_the_embedded_postgresql_stops_with_the_service_and_keeps_its_data(folder, sent):
+    for status in (201, 200):
+        with service(data_dir=folder) as running:
+            postgres = [
+                child for child in psutil.Process(running.process.pid).children() if "postgres" in child.name()
+            ]
+            assert len(postgres) == 1
+            made = httpx.put(f"{running.url()}/v1/sessions/kept", json={"user_id": "alice"})
+            assert made.status_code == status
+            running.process.send_signal(sent)
+            code = running.wait()
+            assert code == 0 or sent == signal.SIGINT
+        assert not postgres[0].is_running()
+
+
+async def test_a_service_that_is_stopped_finishes_what_it_has_begun(database_url):
+    """Every append is answered with 201, or not taken at all."""
+    with service(database_url=database_url) as running:
+        answered = set()
+        begun = asyncio.Event()
+
+        async def append(http, number):
+            while True:
+                event = {"id": f"{number}.{len(answered)}", "message": {"role": "user", "content": "x " * 2000}}
+                try:
+                    response = await http.post("/v1/sessions/s/events", json={"user_id": "alice", "events": [event]})
+                except httpx.ConnectError:
+                    return
+                assert response.status_code == 201
+                answered.add(event["id"])
+                begun.set()
+
+        async with httpx.AsyncClient(base_url=running.url(), timeout=30, headers={"Connection": "close"}) as http:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(8):
+                    tasks.create_task(append(http, number))
+                await begun.wait()
+                running.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(running.wait) == 0
+    with service(database_url=database_url) as running:
+        async with httpx.AsyncClient(base_url=running.url()) as http:
+            read = (await http.get("/v1/sessions/s/events")).json()["events"]
+        assert {event["id"] for event in read} == answered
