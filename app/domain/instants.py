@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 _RFC3339 = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 
 # PostgreSQL's driver takes these for minus infinity and infinity, which come back as something else.
-_INFINITE = {datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)}
+INFINITE = {datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)}
 
 EXAMPLE = "2026-07-01T00:00:00Z"
 
@@ -19,7 +19,7 @@ def parse_instant(value: object) -> datetime:
     if _RFC3339.fullmatch(value):
         with suppress(ValueError, OverflowError):
             instant = datetime.fromisoformat(value.upper()).astimezone(UTC)
-            if instant not in _INFINITE:
+            if instant not in INFINITE:
                 return instant
     raise ValueError(f"{value!r} is not a time with an offset: send RFC 3339, such as {EXAMPLE}.")
 

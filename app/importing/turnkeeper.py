@@ -8,6 +8,7 @@ import msgspec
 
 from app.domain import ids, json_values
 from app.domain.exports import EventRecord, ExportRecord, SessionRecord, kind_of
+from app.domain.instants import INFINITE
 from app.importing.reading import Value, lines
 from app.importing.records import (
     BadRecord,
@@ -71,13 +72,16 @@ def _fault_of_event(record: EventRecord) -> str | None:
 
 
 def _fault_of_instants(*instants: datetime | None) -> str | None:
+    if all(instant is None or _can_be_kept(instant) for instant in instants):
+        return None
+    return "A time is outside the years 1 to 9999 in UTC."
+
+
+def _can_be_kept(instant: datetime) -> bool:
     try:
-        for instant in instants:
-            if instant is not None:
-                instant.astimezone(UTC)
+        return instant.astimezone(UTC) not in INFINITE
     except OverflowError:
-        return "A time is outside the years 1 to 9999 in UTC."
-    return None
+        return False
 
 
 def _event_of(session: SessionRecord | None, place: str, event: EventRecord) -> FoundEvent | BadRecord:

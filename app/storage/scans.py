@@ -42,7 +42,7 @@ BATCH_BYTES = 2 * 1024 * 1024
 # About as many bytes as an event takes. A message is compressed, 1 MB of a word to 11 kB, and would have to be read
 # for its length; a text tells its own without being read, and for tool calls there are the tokens.
 SIZE_SQL = """
-    greatest(pg_column_size(events.message), octet_length(events.search_text), events.tokens * 4)
+    greatest(pg_column_size(events.message), octet_length(events.search_text), CAST(events.tokens AS bigint) * 4)
     + pg_column_size(events.metadata)
 """
 

@@ -68,6 +68,7 @@ def test_what_is_read_is_what_was_written():
         (EVENT | {"tokens": 2**31}, "$.tokens"),
         (EVENT | {"timestamp": "2026-01-01T00:00:00"}, "$.timestamp"),
         (EVENT | {"timestamp": "0001-01-01T00:00:00+09:00"}, "years 1 to 9999"),
+        (EVENT | {"timestamp": "9999-12-31T23:59:59.999999Z"}, "years 1 to 9999"),
         (EVENT | {"id": "a/b"}, "An id"),
         (EVENT | {"message": {"role": "robot"}}, "message.role"),
         (EVENT | {"metadata": {"a": "\0"}}, "NUL"),
