@@ -88,7 +88,7 @@ def test_the_embedded_postgresql_stops_with_the_service_and_keeps_its_data(folde
 
 
 async def test_a_service_that_is_stopped_finishes_what_it_has_begun(database_url):
-    """Every append is answered with 201, or not taken at all."""
+    """It ends by itself, and every append that it answered is there."""
     with service(database_url=database_url) as running:
         answered = set()
         begun = asyncio.Event()
@@ -98,7 +98,7 @@ async def test_a_service_that_is_stopped_finishes_what_it_has_begun(database_url
                 event = {"id": f"{number}.{len(answered)}", "message": {"role": "user", "content": "x " * 2000}}
                 try:
                     response = await http.post("/v1/sessions/s/events", json={"user_id": "alice", "events": [event]})
-                except httpx.ConnectError:
+                except httpx.TransportError:  # Not taken any more.
                     return
                 assert response.status_code == 201
                 answered.add(event["id"])
@@ -114,4 +114,4 @@ async def test_a_service_that_is_stopped_finishes_what_it_has_begun(database_url
     with service(database_url=database_url) as running:
         async with httpx.AsyncClient(base_url=running.url()) as http:
             read = (await http.get("/v1/sessions/s/events")).json()["events"]
-        assert {event["id"] for event in read} == answered
+        assert answered <= {event["id"] for event in read}
