@@ -103,26 +103,30 @@ async def check(postgres: EmbeddedPostgres, stream: Stream) -> None:
         host=str(postgres.socket_dir), port=5432, user="postgres", database="turnkeeper"
     )
     try:
-        for session, acknowledged in stream.acknowledged.items():
-            state = await connection.fetchrow("SELECT * FROM sessions WHERE id = $1", session)
-            rows = await connection.fetch(
-                "SELECT id, tokens FROM events WHERE session_key = $1 ORDER BY seq", state["key"]
-            )
-            stored = [row["id"] for row in rows]
-            assert len(stored) == len(set(stored))
-            batches = [stored[start : start + BATCH] for start in range(0, len(stored), BATCH)]
-            sent = [*acknowledged, *(ids for name, ids in stream.unsettled if name == session)]
-            assert all(batch in sent for batch in batches), "each batch is whole, and in its order"
-            assert all(batch in batches for batch in acknowledged), "what was acknowledged is there"
-            assert state["event_version"] == state["event_count"] == len(stored)
-            assert state["active_event_count"] == state["active_turn_count"] == len(stored)
-            assert state["active_token_count"] == sum(row["tokens"] for row in rows)
-            active = await connection.fetchval(
-                "SELECT count(*) FROM active_events WHERE session_key = $1", state["key"]
-            )
-            assert active == len(stored)
+        # One snapshot: what was on its way when the service died may be committed while this reads.
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            for session, acknowledged in stream.acknowledged.items():
+                sent = [*acknowledged, *(ids for name, ids in stream.unsettled if name == session)]
+                await _check_session(connection, session, acknowledged, sent)
     finally:
         await connection.close()
+
+
+async def _check_session(
+    connection: asyncpg.Connection, session: str, acknowledged: list[list[str]], sent: list[list[str]]
+) -> None:
+    state = await connection.fetchrow("SELECT * FROM sessions WHERE id = $1", session)
+    rows = await connection.fetch("SELECT id, tokens FROM events WHERE session_key = $1 ORDER BY seq", state["key"])
+    stored = [row["id"] for row in rows]
+    assert len(stored) == len(set(stored))
+    batches = [stored[start : start + BATCH] for start in range(0, len(stored), BATCH)]
+    assert all(batch in sent for batch in batches), "each batch is whole, and in its order"
+    assert all(batch in batches for batch in acknowledged), "what was acknowledged is there"
+    assert state["event_version"] == state["event_count"] == len(stored)
+    assert state["active_event_count"] == state["active_turn_count"] == len(stored)
+    assert state["active_token_count"] == sum(row["tokens"] for row in rows)
+    active = "SELECT count(*) FROM active_events WHERE session_key = $1"
+    assert await connection.fetchval(active, state["key"]) == len(stored)
 
 
 def _body(ids: list[str]) -> dict:
