@@ -14,6 +14,7 @@ from uuid_utils import uuid7
 
 from app.api.problems import problem_of_status
 from app.config import is_loopback
+from app.domain.errors import DomainError
 
 log = structlog.get_logger()
 
@@ -48,9 +49,13 @@ class RequestLog:
         structlog.contextvars.bind_contextvars(request_id=request_id)
         try:
             await self.app(scope, receive, send_with_id)
-        except Exception:
+        except Exception as error:
+            if status and isinstance(error.__cause__, DomainError):
+                # Without its end the connection breaks, so that nobody takes the answer for whole.
+                log.warning("answer_broken_off", cause=type(error.__cause__).__name__)
+                return
             log.exception("request_crashed")
-            if status:  # The answer began: the connection has to break, so that nobody takes it for whole.
+            if status:
                 raise
             detail = f"Something unexpected went wrong; the log tells more about request {request_id}."
             await problem_of_status(scope, 500, detail)(scope, receive, send_with_id)

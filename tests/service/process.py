@@ -88,4 +88,5 @@ def service(*, may_crash: bool = False, **settings: object) -> Iterator[Service]
         if running.process.poll() is None:
             running.stop()
     assert "Traceback" not in running.log
-    assert may_crash or not [line for line in running.lines if '"exception"' in line]
+    crashes = [line for line in running.lines if '"exception"' in line]
+    assert may_crash or not crashes, crashes[0][-3000:]
