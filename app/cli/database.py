@@ -21,22 +21,30 @@ def database_url(settings: Settings) -> Iterator[str]:
         yield server.database_url(DATABASE_NAME)
 
 
-def database_at(url: str, settings: Settings) -> Database:
-    return Database(
-        url,
-        pool_size=settings.pool_size,
-        pool_timeout=settings.pool_timeout_seconds,
-        statement_timeout_ms=settings.statement_timeout_ms,
-    )
+async def migrate(url: str, settings: Settings) -> None:
+    """Bring a database to the newest revision. Raises DatabaseUnavailable."""
+    async with _migrated(url, settings):
+        pass
 
 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The migrated database of the settings. Raises EmbeddedPostgresError, DatabaseUnavailable."""
     with database_url(settings) as url:
-        db = database_at(url, settings)
-        try:
-            await db.migrate()
+        async with _migrated(url, settings) as db:
             yield db
-        finally:
-            await db.close()
+
+
+@asynccontextmanager
+async def _migrated(url: str, settings: Settings) -> AsyncIterator[Database]:
+    db = Database(
+        url,
+        pool_size=settings.pool_size,
+        pool_timeout=settings.pool_timeout_seconds,
+        statement_timeout_ms=settings.statement_timeout_ms,
+    )
+    try:
+        await db.migrate()
+        yield db
+    finally:
+        await db.close()

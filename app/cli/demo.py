@@ -17,7 +17,7 @@ import structlog
 import uvicorn
 from rich.console import Console
 
-from app.cli.database import database_at, database_url
+from app.cli.database import database_url, migrate
 from app.cli.demo_story import SESSIONS, USER
 from app.config import Settings
 from app.main import create_app
@@ -137,7 +137,7 @@ def _service() -> Iterator[str]:
     settings = Settings.model_construct(**{**_defaults(), "data_dir": folder})
     try:
         with database_url(settings) as url:
-            asyncio.run(_migrate(url, settings))
+            asyncio.run(migrate(url, settings))
             app = create_app(settings, database_url=url)
             server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
             thread = threading.Thread(target=server.run)
@@ -153,14 +153,6 @@ def _service() -> Iterator[str]:
 
 def _defaults() -> dict[str, Any]:
     return {name: field.get_default() for name, field in Settings.model_fields.items()}
-
-
-async def _migrate(url: str, settings: Settings) -> None:
-    db = database_at(url, settings)
-    try:
-        await db.migrate()
-    finally:
-        await db.close()
 
 
 def _address(server: uvicorn.Server) -> str:

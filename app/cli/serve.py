@@ -10,7 +10,7 @@ import typer
 import uvicorn
 from rich.console import Console
 
-from app.cli.database import database_at, database_url
+from app.cli.database import database_url, migrate
 from app.config import Settings, load_settings
 from app.main import create_app
 
@@ -29,16 +29,8 @@ def serve(
     if settings.database_url is None:
         console.print(f"Starting PostgreSQL in {settings.data_dir.resolve()} …", soft_wrap=True)
     with database_url(settings) as url:
-        asyncio.run(_migrate(url, settings))
+        asyncio.run(migrate(url, settings))
         _Server(_config(settings, url), console, settings).run()
-
-
-async def _migrate(url: str, settings: Settings) -> None:
-    db = database_at(url, settings)
-    try:
-        await db.migrate()
-    finally:
-        await db.close()
 
 
 def _config(settings: Settings, url: str) -> uvicorn.Config:

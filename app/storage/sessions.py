@@ -77,7 +77,7 @@ async def create(connection: AsyncConnection, new: NewSession) -> Session:
         "metadata": json_values.encode(new.metadata),
     }
     row = (await connection.execute(_INSERT, parameters)).mappings().one_or_none()
-    if row is None and (await connection.execute(_RETIRE, {"id": new.id})).rowcount:
+    if row is None and await retire_expired(connection, new.id):
         row = (await connection.execute(_INSERT, parameters)).mappings().one_or_none()
     if row is None:
         raise SessionExists(new.id)
@@ -91,6 +91,11 @@ async def ensure(connection: AsyncConnection, new: NewSession) -> tuple[Session,
             return await create(connection, new), True
         with suppress(SessionNotFound):
             return await lock(connection, new.id), False
+
+
+async def retire_expired(connection: AsyncConnection, session_id: str) -> bool:
+    """Have an expired session give up its id; False when there is none."""
+    return bool((await connection.execute(_RETIRE, {"id": session_id})).rowcount)
 
 
 async def get(connection: AsyncConnection, session_id: str) -> Session:

@@ -19,7 +19,7 @@ from app.domain.exports import EventRecord, ExportRecord, SessionRecord
 from app.storage.append import event_columns
 from app.storage.database import Database
 from app.storage.scans import BATCH_BYTES, BATCH_EVENTS, SIZE_SQL
-from app.storage.sessions import LIVE_SQL, live
+from app.storage.sessions import LIVE_SQL, live, retire_expired
 from app.storage.tables import sessions
 
 # What the keys and names of so many sessions take is all that is held of them at a time.
@@ -40,10 +40,6 @@ SELECT * FROM (
 """)  # noqa: S608
 
 _FIND_SESSION = text(f"SELECT key, user_id, created_at FROM sessions WHERE id = :id AND {LIVE_SQL}")  # noqa: S608
-
-_RETIRE_SESSION = text("""
-UPDATE sessions SET deleted_at = now() WHERE id = :id AND deleted_at IS NULL AND expires_at <= now()
-""")
 
 # The version begins where it stood without these events: the compactions remain. It is below zero, until they are
 # in, where compactions brought in more summaries than they count for.
@@ -139,7 +135,7 @@ async def restore_session(connection: AsyncConnection, record: SessionRecord) ->
         found = (await connection.execute(_FIND_SESSION, {"id": record.id})).mappings().one_or_none()
         if found is not None:
             return _same_session(found, record)
-        await connection.execute(_RETIRE_SESSION, {"id": record.id})
+        await retire_expired(connection, record.id)
         if (key := await connection.scalar(_RESTORE_SESSION, _session_columns(record))) is not None:
             return int(key)
     return None
