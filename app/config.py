@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import structlog
 from dotenv import dotenv_values
@@ -12,6 +12,8 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from app.domain import json_values
 
 PREFIX = "TURNKEEPER_"
 
@@ -57,7 +59,8 @@ class Settings(BaseSettings):
         1_000, ge=0, description="Tokens that a content part which is not text counts: an image, a file."
     )
     upstream_url: str | None = Field(
-        None, description="The LLM that writes summaries: an OpenAI-compatible endpoint, such as `https://…/v1`."
+        None,
+        description="The LLM that chats go to and summaries come from: an OpenAI-compatible endpoint, such as `https://…/v1`.",
     )
     upstream_api_key: SecretStr | None = Field(None, description="Key for the upstream.")
     upstream_model: str | None = Field(None, description="Model to use where a request names none.")
@@ -66,6 +69,38 @@ class Settings(BaseSettings):
     )
     upstream_connect_timeout_seconds: float = Field(5, gt=0, description="How long to wait for a connection.")
     upstream_first_byte_timeout_seconds: float = Field(60, gt=0, description="How long to wait for an answer.")
+    upstream_idle_timeout_seconds: float = Field(
+        60, gt=0, description="How long to wait for the next piece of an answer."
+    )
+    upstream_replay_fields: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Further fields of stored messages that the upstream takes back, separated by commas."
+    )
+    chat_filter: Annotated[Any, NoDecode] = Field(
+        None, description="Filter of chats that name none, and base of theirs: JSON, as in a request."
+    )
+    chat_message_filter: Annotated[Any, NoDecode] = Field(
+        None, description='Which messages chats store: JSON, such as `{"types": ["user", "assistant"]}`.'
+    )
+    chat_compaction: Annotated[Any, NoDecode] = Field(
+        None, description='Compaction by chats, and of `/compact` without a strategy: JSON `{"trigger", "strategy"}`.'
+    )
+    chat_memory: Annotated[Any, NoDecode] = Field(
+        None, description="What `memory` of a chat request is where that leaves it out: JSON."
+    )
+    chat_default_user_id: str = Field("default-user", description="Owner of sessions that name none.")
+    chat_on_busy: Literal["wait", "reject", "interleave"] = Field(
+        "wait", description="What a request does whose session is at another's turn."
+    )
+    chat_busy_timeout_seconds: float = Field(45, gt=0, description="How long it waits at most (409).")
+    chat_max_tool_rounds: int = Field(
+        8, ge=1, description="How often the service runs its tools in one request before the model has to answer."
+    )
+    chat_lease_seconds: float = Field(
+        30, gt=0, description="How long a turn outlives a killed service; it is renewed while one works."
+    )
+    chat_max_context_tokens: int | None = Field(
+        None, gt=0, description="Tokens of history and question that a chat sends at most."
+    )
     summary_max_input_tokens: int = Field(
         16_000, gt=0, description="Tokens of the oldest whole turns that one pass summarizes."
     )
@@ -74,12 +109,22 @@ class Settings(BaseSettings):
     statement_timeout_ms: int = Field(5_000, gt=0, description="How long one statement may run.")
     max_body_bytes: int = Field(10_485_760, gt=0, description="Largest request body (413).")
 
-    @field_validator("api_keys", "allowed_hosts", "upstream_models", mode="before")
+    @field_validator("api_keys", "allowed_hosts", "upstream_models", "upstream_replay_fields", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("chat_filter", "chat_message_filter", "chat_compaction", "chat_memory", mode="before")
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return json_values.decode(value)
+        except json_values.InvalidJson:
+            raise ValueError(f"This is no JSON: {value!r}.") from None
 
     @field_validator("database_url")
     @classmethod

@@ -7,14 +7,20 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 from fastapi import FastAPI
 
-from app.api import compactions, events, health, openapi, problems, search, sessions, tools, users
+from app.api import chat as chat_routes
+from app.api import compactions as compaction_routes
+from app.api import events, health, openapi, problems, search, sessions, tools, users
+from app.api.chat_defaults import chat_defaults
 from app.api.dependencies import Services
 from app.api.middleware import BodyLimit, Gate, RequestLog, StrictUrl
 from app.config import Settings
 from app.domain import tokens
 from app.llm.upstream import Upstream, UpstreamSettings
+from app.services.chat import Chat, ChatSettings
+from app.services.chat_compaction import ChatCompactions
 from app.services.compaction import Compactor
 from app.services.sweeping import Sweeping
+from app.services.turns import Turns
 from app.storage.database import Database
 
 log = structlog.get_logger()
@@ -30,17 +36,31 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
     )
     upstream = Upstream(_upstream_settings(settings))
     count_tokens = tokens.counter(settings.tokens_per_part)
+    compactor = Compactor(
+        db=db,
+        upstream=upstream,
+        count_tokens=count_tokens,
+        max_input_tokens=settings.summary_max_input_tokens,
+    )
+    compactions = ChatCompactions(compactor)
     services = Services(
         db=db,
         settings=settings,
         count_tokens=count_tokens,
         sweeping=Sweeping(db, interval=settings.sweep_interval_seconds, batch=settings.sweep_batch),
-        compactor=Compactor(
+        compactor=compactor,
+        upstream=upstream,
+        chat=Chat(
             db=db,
             upstream=upstream,
+            turns=Turns(
+                db, lease_seconds=settings.chat_lease_seconds, busy_timeout=settings.chat_busy_timeout_seconds
+            ),
+            compactions=compactions,
             count_tokens=count_tokens,
-            max_input_tokens=settings.summary_max_input_tokens,
+            settings=_chat_settings(settings),
         ),
+        chat_defaults=chat_defaults(settings),
     )
 
     @asynccontextmanager
@@ -52,6 +72,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         sweeper.cancel()
         with suppress(asyncio.CancelledError):
             await sweeper
+        await compactions.finish()
         await upstream.close()
         await db.close()
 
@@ -66,7 +87,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
     )
     app.state.services = services
-    for module in (sessions, events, compactions, users, search, tools, health):
+    for module in (sessions, events, chat_routes, compaction_routes, users, search, tools, health):
         app.include_router(module.router)
     problems.install(app)
     openapi.install(app)
@@ -99,4 +120,16 @@ def _upstream_settings(settings: Settings) -> UpstreamSettings:
         models=None if settings.upstream_models is None else frozenset(settings.upstream_models),
         connect_timeout=settings.upstream_connect_timeout_seconds,
         first_byte_timeout=settings.upstream_first_byte_timeout_seconds,
+        idle_timeout=settings.upstream_idle_timeout_seconds,
+    )
+
+
+def _chat_settings(settings: Settings) -> ChatSettings:
+    return ChatSettings(
+        default_user_id=settings.chat_default_user_id,
+        default_ttl_seconds=settings.default_ttl_seconds,
+        allow_system_messages=settings.allow_system_messages,
+        max_tool_rounds=settings.chat_max_tool_rounds,
+        replay_fields=frozenset(settings.upstream_replay_fields),
+        recall_page_size=settings.recall_page_size,
     )

@@ -1,119 +1,26 @@
 """Compaction over HTTP."""
 
-from typing import Any
-
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
 from app.api import render, schemas
-from app.api.dependencies import COMMON, SessionId, Svc, problems
+from app.api.dependencies import COMMON, Services, SessionId, Svc, problems
+from app.api.strategies import Figures, Strategy, Trigger
 from app.api.wire import JsonResponse, JsonRoute
 from app.domain import compaction
 from app.domain.errors import Fault, InvalidInput
 
 router = APIRouter(prefix="/v1", tags=["compaction"], route_class=JsonRoute, responses=COMMON)
 
-_MOST = 2**31 - 1
 
-
-class _Choice(BaseModel):
-    """An object with exactly one of its fields: the name of the field is the kind."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    @model_validator(mode="after")
-    def _exactly_one(self) -> "_Choice":
-        if len(self.model_fields_set) != 1 or self.chosen is None:
-            raise ValueError(f"Send exactly one of {', '.join(type(self).model_fields)}.")
-        return self
-
-    @property
-    def chosen(self) -> Any:
-        return getattr(self, next(iter(self.model_fields_set)))
-
-
-class _Figures(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Trigger(_Choice):
-    """When a session is compacted."""
-
-    turns: int | None = Field(None, ge=1, le=_MOST, description="With more turns than this in the active window.")
-    tokens: int | None = Field(None, ge=1, le=_MOST, description="With this many active tokens or more.")
-    any: "list[Trigger] | None" = Field(None, min_length=1, max_length=20, description="When one of these fires.")
-
-    def to_domain(self) -> compaction.Trigger:
-        if self.turns is not None:
-            return compaction.Turns(turns=self.turns)
-        if self.tokens is not None:
-            return compaction.Tokens(tokens=self.tokens)
-        return compaction.Any(triggers=tuple(trigger.to_domain() for trigger in self.any or ()))
-
-
-class SlidingWindow(_Figures):
-    """Keeps the newest real events."""
-
-    max_events: int = Field(20, ge=1, le=_MOST)
-
-    def to_domain(self) -> compaction.Strategy:
-        return compaction.SlidingWindow(max_events=self.max_events)
-
-
-class TurnWindow(_Figures):
-    """Keeps the newest turns, and what precedes the first turn."""
-
-    max_turns: int = Field(10, ge=1, le=_MOST)
-
-    def to_domain(self) -> compaction.Strategy:
-        return compaction.TurnWindow(max_turns=self.max_turns)
-
-
-class TokenBudget(_Figures):
-    """Keeps the newest turns that fit."""
-
-    max_tokens: int = Field(4000, ge=1, le=_MOST)
-
-    def to_domain(self) -> compaction.Strategy:
-        return compaction.TokenBudget(max_tokens=self.max_tokens)
-
-
-class Summarize(_Figures):
-    """Keeps the newest real events behind a rolling summary, which the upstream LLM writes."""
-
-    max_events: int = Field(10, ge=1, le=_MOST, description="Real events to keep.")
-    overlap: int = Field(2, ge=0, le=_MOST, description="Kept events shown to the summarizer; less than max_events.")
-    system_prompt: str | None = Field(None, description="Instructions to the summarizer, instead of the built-in.")
-    shadow_prompt: str | None = Field(None, description="The question that the summary stands as the answer to.")
-    model: str | None = Field(None, description="The model to summarize with.")
-
-    def to_domain(self) -> compaction.Strategy:
-        return compaction.Summarize(
-            max_events=self.max_events,
-            overlap=self.overlap,
-            system_prompt=self.system_prompt,
-            shadow_prompt=self.shadow_prompt,
-            model=self.model,
-        )
-
-
-class Strategy(_Choice):
-    """What stays active."""
-
-    sliding_window: SlidingWindow | None = None
-    turn_window: TurnWindow | None = None
-    token_budget: TokenBudget | None = None
-    summarize: Summarize | None = None
-
-    def to_domain(self) -> compaction.Strategy:
-        chosen: SlidingWindow | TurnWindow | TokenBudget | Summarize = self.chosen
-        return chosen.to_domain()
-
-
-class CompactRequest(_Figures):
+class CompactRequest(Figures):
     """How to compact, and on what condition."""
 
-    strategy: Strategy = Field(examples=[{"turn_window": {"max_turns": 10}}])
+    strategy: Strategy | None = Field(
+        None,
+        description="By default that of the chats, if there is one.",
+        examples=[{"turn_window": {"max_turns": 10}}],
+    )
     trigger: Trigger | None = Field(None, description="Only when it fires; without: always.")
     if_version: int | None = Field(None, ge=0, le=schemas.MAX_SEQ, description="Only at this event version.")
 
@@ -129,14 +36,9 @@ async def compact_session(session_id: SessionId, body: CompactRequest, svc: Svc)
     When nothing was to archive, `reason` says why: `trigger`, `fits`, `no_turn_start`, `conflict` (another compaction
     came first, or `if_version` does not hold) or `blank_summary`.
     """
-    try:
-        strategy = body.strategy.to_domain()
-    except InvalidInput as error:
-        place = ("body", "strategy", next(iter(body.strategy.model_fields_set)))
-        raise InvalidInput(*(Fault((*place, *fault.loc), fault.msg) for fault in error.faults)) from None
     done = await svc.compactor.compact(
         session_id,
-        strategy,
+        _strategy(body, svc),
         trigger=None if body.trigger is None else body.trigger.to_domain(),
         if_version=body.if_version,
     )
@@ -151,3 +53,16 @@ async def compact_session(session_id: SessionId, body: CompactRequest, svc: Svc)
             "event_version": done.event_version,
         }
     )
+
+
+def _strategy(body: CompactRequest, svc: Services) -> compaction.Strategy:
+    if body.strategy is None:
+        if svc.chat_defaults.options.compaction is None:
+            fault = "Name a strategy: TURNKEEPER_CHAT_COMPACTION sets none that could be taken instead."
+            raise InvalidInput(Fault(("body", "strategy"), fault))
+        return svc.chat_defaults.options.compaction.strategy
+    try:
+        return body.strategy.to_domain()
+    except InvalidInput as error:
+        place = ("body", "strategy", next(iter(body.strategy.model_fields_set)))
+        raise InvalidInput(*(Fault((*place, *fault.loc), fault.msg) for fault in error.faults)) from None

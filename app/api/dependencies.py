@@ -5,9 +5,12 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Path, Request
 
+from app.api.chat_defaults import ChatDefaults
 from app.api.schemas import Id, Problem, UserId
 from app.config import Settings
 from app.domain.tokens import CountTokens
+from app.llm.upstream import Upstream
+from app.services.chat import Chat
 from app.services.compaction import Compactor
 from app.services.sweeping import Sweeping
 from app.storage.database import Database
@@ -22,6 +25,9 @@ class Services:
     count_tokens: CountTokens
     sweeping: Sweeping
     compactor: Compactor
+    upstream: Upstream
+    chat: Chat
+    chat_defaults: ChatDefaults
 
 
 async def _services(request: Request) -> Services:  # Not a plain function: that would run in a thread.
@@ -51,6 +57,7 @@ _DESCRIPTIONS = {
     415: "The body is not JSON.",
     422: "The input is wrong; `errors` says where and what to send instead.",
     502: "The upstream LLM failed.",
+    504: "The upstream LLM did not answer in time.",
     503: "Busy, or the database is away: try again after `Retry-After` seconds.",
 }
 

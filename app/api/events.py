@@ -1,6 +1,5 @@
 """Events over HTTP: append, read, and the prompt that a session makes."""
 
-import asyncio
 import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
@@ -13,14 +12,13 @@ from app.api.dependencies import COMMON, EventId, OwnerId, Services, SessionId, 
 from app.api.schemas import AppendRequest, ContextQuery, EventCreate, FilterBody, FilterQuery, SessionCreate
 from app.api.sessions import new_session
 from app.api.wire import NDJSON, JsonResponse, JsonRoute, ndjson, wants_ndjson
-from app.domain import tokens
 from app.domain.context import build_context
 from app.domain.errors import Fault, InvalidInput
 from app.domain.events import Event, NewEvent
 from app.domain.filters import ACTIVE, EventFilter
-from app.domain.messages import render as rendered_message
 from app.domain.readings import SessionReading
 from app.services.append import append_events as append
+from app.services.append import counted
 from app.storage import reads, scans
 
 router = APIRouter(prefix="/v1", tags=["events"], route_class=JsonRoute, responses=COMMON)
@@ -184,18 +182,15 @@ async def _once(events: list[Event]) -> AsyncIterator[list[Event]]:
 
 
 async def _new_events(created: list[EventCreate], svc: Services) -> list[NewEvent]:
-    """Counts tokens; long texts leave the event loop for it."""
-    length = sum(len(rendered_message(event.message)) for event in created)
-    if length < tokens.LONG_TEXT:
-        return [_new_event(event, svc) for event in created]
-    return await asyncio.to_thread(lambda: [_new_event(event, svc) for event in created])
+    tokens = await counted(svc.count_tokens, [event.message for event in created])
+    return [_new_event(event, count) for event, count in zip(created, tokens, strict=True)]
 
 
-def _new_event(created: EventCreate, svc: Services) -> NewEvent:
+def _new_event(created: EventCreate, tokens: int) -> NewEvent:
     return NewEvent(
         id=created.id or str(uuid7()),
         message=created.message,
-        tokens=svc.count_tokens(created.message),
+        tokens=tokens,
         timestamp=created.timestamp,
         metadata=created.metadata,
         synthetic=created.synthetic,

@@ -43,7 +43,7 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+                MutableHeaders(scope=message).setdefault(REQUEST_ID, request_id)  # An upstream may have set its own.
             await send(message)
 
         structlog.contextvars.bind_contextvars(request_id=request_id)

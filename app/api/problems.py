@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import compile_path
 
+from app.api import openai_errors
 from app.domain import errors, json_values
 
 log = structlog.get_logger()
@@ -30,13 +31,25 @@ PROBLEMS: Mapping[type[Exception], tuple[int, str]] = {
     errors.SessionExists: (409, "session-exists"),
     errors.NotOwner: (403, "not-owner"),
     errors.EventConflict: (409, "event-conflict"),
+    errors.EventIdTaken: (409, "event-conflict"),
+    errors.SessionIdMissing: (400, "session-id-missing"),
+    errors.SessionBusy: (409, "session-busy"),
+    errors.TurnLost: (409, "session-busy"),
+    errors.TooManyWaiting: (409, "session-busy"),
+    errors.CallAnswered: (409, "call-answered"),
+    errors.CallAbandoned: (409, "call-abandoned"),
+    errors.CallUnknown: (422, "call-unknown"),
+    errors.CallsUnanswered: (422, "calls-unanswered"),
+    errors.ContextTooLarge: (413, "context-too-large"),
     errors.VersionMismatch: (412, "version-mismatch"),
     errors.SystemMessagesRefused: (422, "system-messages-refused"),
     errors.TooManyEvents: (422, "too-many-events"),
     errors.SearchTooBroad: (422, "search-too-broad"),
     errors.PlanRefused: (409, "plan-refused"),
     errors.ModelNotAllowed: (422, "model-not-allowed"),
+    errors.UpstreamRefused: (502, "upstream-refused"),  # It is passed on with the upstream's own status.
     errors.UpstreamFailed: (502, "upstream-failed"),
+    errors.UpstreamTimedOut: (504, "upstream-timed-out"),
     errors.UpstreamNotConfigured: (503, "upstream-not-configured"),
     errors.Overloaded: (503, "overloaded"),
     errors.DatabaseUnavailable: (503, "database-unavailable"),
@@ -65,8 +78,11 @@ def problem(
     *,
     faults: Sequence[errors.Fault] = (),
     headers: Mapping[str, str] | None = None,
+    **also: Any,
 ) -> Response:
-    """A problem document. `errors` lists the places of an input that is wrong."""
+    """A problem document, or OpenAI's error where its SDKs call. `errors` lists the places of a wrong input."""
+    if openai_errors.wants(scope):
+        return openai_errors.error(scope, status, slug, detail, faults=faults, headers=headers, **also)
     body: dict[str, Any] = {
         "type": _TYPE_PREFIX + slug,
         "title": HTTPStatus(status).phrase,
@@ -78,7 +94,7 @@ def problem(
         body["errors"] = [{"loc": list(fault.loc), "msg": _encodable(fault.msg)} for fault in faults] or [
             {"loc": [], "msg": detail}
         ]
-    return Response(json_values.encode(body), status, headers, MEDIA_TYPE)
+    return Response(json_values.encode(body | also), status, headers, MEDIA_TYPE)
 
 
 def problem_of_status(
@@ -95,12 +111,27 @@ def install(app: FastAPI) -> None:
 
 
 async def _domain_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, errors.UpstreamRefused):
+        return _refused_by_upstream(request, error)
     status, slug = PROBLEMS.get(type(error), (500, "internal-error"))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("request_failed", problem=slug, cause=type(error.__cause__).__name__)
     faults = _faults(error)
     headers = {"Retry-After": _RETRY_AFTER_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
-    return problem(request.scope, status, slug, _encodable(str(error)), faults=faults, headers=headers)
+    also = {"call_ids": list(map(_encodable, error.call_ids))} if isinstance(error, _ABOUT_CALLS) else {}
+    return problem(request.scope, status, slug, _encodable(str(error)), faults=faults, headers=headers, **also)
+
+
+_ABOUT_CALLS = (errors.CallAnswered, errors.CallAbandoned, errors.CallUnknown, errors.CallsUnanswered)
+
+
+def _refused_by_upstream(request: Request, error: errors.UpstreamRefused) -> Response:
+    """The upstream's own status and words; to OpenAI's SDKs its own body, as it came."""
+    log.warning("upstream_refused", status=error.status)
+    if openai_errors.wants(request.scope) and openai_errors.is_error(error.body):
+        return Response(error.body, error.status, error.headers)
+    headers = {name: value for name, value in error.headers.items() if name != "content-type"}
+    return problem(request.scope, error.status, "upstream-refused", _encodable(str(error)), headers=headers)
 
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
@@ -112,7 +143,9 @@ async def _invalid_request(request: Request, error: Exception) -> Response:
 async def _http_exception(request: Request, error: Exception) -> Response:
     exception = cast("HTTPException", error)
     detail = exception.detail
-    if exception.status_code == HTTPStatus.NOT_FOUND and detail == HTTPStatus.NOT_FOUND.phrase:
+    if exception.status_code == HTTPStatus.NOT_FOUND and openai_errors.wants(request.scope):
+        detail = openai_errors.not_offered(request.url.path)
+    elif exception.status_code == HTTPStatus.NOT_FOUND and detail == HTTPStatus.NOT_FOUND.phrase:
         detail = f"There is no {request.url.path} here; /docs lists what there is."
     elif exception.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = ", ".join(_methods_of_path(request))

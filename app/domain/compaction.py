@@ -12,17 +12,10 @@ from typing import Literal
 
 from app.domain.errors import Fault, InvalidInput
 from app.domain.events import Event, NewEvent
+from app.domain.sessions import Counters
 from app.domain.turns import split_into_turns
 
 Reason = Literal["trigger", "fits", "no_turn_start", "conflict", "blank_summary"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counters:
-    """What a trigger looks at: figures of the session's row, so that no event is read."""
-
-    active_turns: int
-    active_tokens: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.domain.conversation import for_prompt
 from app.domain.events import Event
-from app.domain.messages import says_nothing
 from app.domain.tool_calls import intact
 from app.domain.turns import split_into_turns
 
@@ -33,7 +33,7 @@ def build_context(events: Sequence[Event], *, system: Event | None, max_tokens: 
     `system` is the latest stored system message: it goes first, the others are superseded. `max_tokens` bounds
     the conversation (system message not counted); the newest turn is always kept.
     """
-    conversation = [event for event in events if event.type != "system" and not says_nothing(event.message)]
+    conversation = for_prompt(events)
     whole = intact([event.message for event in conversation])
     turns = split_into_turns(event for event, kept in zip(conversation, whole, strict=True) if kept)
     if max_tokens is not None:
@@ -43,7 +43,7 @@ def build_context(events: Sequence[Event], *, system: Event | None, max_tokens: 
     if system is not None:
         chosen.insert(0, system)
     return Context(
-        messages=[_replayed(event, within_current_turn=event.id in current) for event in chosen],
+        messages=[replayed(event.message, within_current_turn=event.id in current) for event in chosen],
         event_ids=[event.id for event in chosen],
         tokens=sum(event.tokens for event in chosen),
     )
@@ -58,7 +58,10 @@ def _newest_that_fit(turns: list[list[Event]], max_tokens: int) -> list[list[Eve
     return turns
 
 
-def _replayed(event: Event, *, within_current_turn: bool) -> dict[str, Any]:
-    allowed = REPLAYED_FIELDS | REASONING_FIELDS if within_current_turn else REPLAYED_FIELDS
+def replayed(
+    message: Mapping[str, Any], *, within_current_turn: bool, also: frozenset[str] = frozenset()
+) -> dict[str, Any]:
+    """A stored message as providers take it back; `also` names further fields that this one does."""
+    allowed = REPLAYED_FIELDS | also | (REASONING_FIELDS if within_current_turn else frozenset())
     # Providers refuse an empty list of calls, although some send one.
-    return {name: value for name, value in event.message.items() if name in allowed and (name, value) != _NO_CALLS}
+    return {name: value for name, value in message.items() if name in allowed and (name, value) != _NO_CALLS}

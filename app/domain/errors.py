@@ -1,6 +1,6 @@
 """What can go wrong, as data: `app.api.problems` decides how each looks over HTTP."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -65,6 +65,13 @@ class EventConflict(DomainError):
             "Nothing was written; send a changed message under an id of its own."
         )
         self.event_ids = tuple(event_ids)
+
+
+class EventIdTaken(DomainError):
+    """Another event got this id meanwhile; nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__("Another event was stored under this id meanwhile; nothing was written.")
 
 
 class VersionMismatch(DomainError):
@@ -141,3 +148,113 @@ class UpstreamFailed(DomainError):
 class ModelNotAllowed(DomainError):
     def __init__(self, model: str, allowed: Sequence[str]) -> None:
         super().__init__(f"The model {model!r} is not allowed here; allowed are {', '.join(allowed)}.")
+
+
+class SessionIdMissing(DomainError):
+    def __init__(self) -> None:
+        super().__init__(
+            'A chat needs a session: send "session_id" in the body or the header X-Session-Id. '
+            "There is no session that requests without one share."
+        )
+
+
+class SessionBusy(DomainError):
+    """Another request has the session's turn."""
+
+    def __init__(self, session_id: str, holder: str, since: str) -> None:
+        super().__init__(
+            f"Session {session_id!r} is busy: request {holder!r} has held its turn since {since}. "
+            "Nothing was stored; try again when that has been answered."
+        )
+
+
+class TurnLost(DomainError):
+    """The lease ran out before anything was stored, and another request has the turn."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"The turn of session {session_id!r} was lost to another request before anything was stored: try again."
+        )
+
+
+class TooManyWaiting(DomainError):
+    def __init__(self, session_id: str, limit: int) -> None:
+        super().__init__(f"Session {session_id!r} is busy: {limit} requests wait for its turn already.")
+
+
+class ContextTooLarge(DomainError):
+    """The newest turn alone is larger than the prompt may be, whatever is left out."""
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        super().__init__(
+            f"The newest turn has {tokens:,} tokens, without its tool results, and at most {limit:,} may be sent "
+            "(memory.max_context_tokens). Nothing was stored; send a shorter message or allow more."
+        )
+
+
+class CallAnswered(DomainError):
+    """Tool results for calls that have a result already."""
+
+    def __init__(self, call_ids: Sequence[str]) -> None:
+        super().__init__(
+            f"Answered already: the calls {_listed(call_ids)}. Nothing was stored; send each result once."
+        )
+        self.call_ids = tuple(call_ids)
+
+
+class CallAbandoned(DomainError):
+    """Tool results for calls that a later message has overtaken."""
+
+    def __init__(self, call_ids: Sequence[str]) -> None:
+        super().__init__(
+            f"The conversation went on without the results of the calls {_listed(call_ids)}, so they can no longer "
+            "be answered. Nothing was stored; ask again."
+        )
+        self.call_ids = tuple(call_ids)
+
+
+class CallUnknown(InvalidInput):
+    """Tool results for calls that nobody made."""
+
+    def __init__(self, call_ids: Sequence[str]) -> None:
+        super().__init__(
+            Fault(
+                ("body", "messages"),
+                f"There are results for calls that this conversation does not hold: {_listed(call_ids)}. "
+                "Send the assistant message with the calls before them, or a result for a call that is open.",
+            )
+        )
+        self.call_ids = tuple(call_ids)
+
+
+class CallsUnanswered(InvalidInput):
+    """Some calls of a message are answered and others are not."""
+
+    def __init__(self, call_ids: Sequence[str]) -> None:
+        super().__init__(
+            Fault(
+                ("body", "messages"),
+                f"The calls {_listed(call_ids)} have no result. Send the results of all calls of a message together, "
+                "directly after it.",
+            )
+        )
+        self.call_ids = tuple(call_ids)
+
+
+class UpstreamTimedOut(DomainError):
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"The upstream LLM did not answer within {seconds:g} seconds.")
+
+
+class UpstreamRefused(DomainError):
+    """The upstream answered with an error, which is passed on: `body` as it came, `headers` that may come back."""
+
+    def __init__(self, status: int, message: str, body: bytes, headers: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body
+        self.headers = headers
+
+
+def _listed(call_ids: Sequence[str]) -> str:
+    return ", ".join(repr(call_id) for call_id in call_ids)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from app.domain import json_values, messages
+from app.domain.sessions import Counters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +56,24 @@ class Event:
     def text(self) -> str | None:
         return messages.text_of_content(_content_decoder.decode(self.message_json).content)
 
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        value: dict[str, Any] = json_values.decode(self.metadata_json)
+        return value
+
     @property
     def starts_turn(self) -> bool:
         return self.type == "user"
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether it is what had been sent of a reply when the client or the upstream went away."""
+        return self.metadata.get("interrupted") is True
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is a reply whose turn had lost its lease: another may have begun meanwhile."""
+        return self.metadata.get("late") is True
 
 
 class _Content(msgspec.Struct):
@@ -71,9 +87,16 @@ _content_decoder = msgspec.json.Decoder(_Content)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """What an append did: the events of the batch in its order, and where the log stands."""
+    """What an append did: the events of the batch in its order, and where the log stands.
+
+    `late`: written by a chat that had lost its turn. `counters` are those of the session afterwards, where something
+    was written, and `may_compact` tells that no failed compaction of a chat is being waited for.
+    """
 
     events: list[Event]
     event_version: int
     appended: int
     replayed: int
+    late: bool = False
+    counters: Counters | None = None
+    may_compact: bool = True

@@ -44,7 +44,12 @@ def encode_lines(values: Sequence[Any]) -> bytes:
 
 def digest(value: Any) -> bytes:
     """16 bytes that are equal exactly when two values are equal as JSON (1 is 1.0)."""
-    return hashlib.blake2b(_sorted_encoder.encode(_normalised(value)), digest_size=16).digest()
+    return hashlib.blake2b(canonical(value), digest_size=16).digest()
+
+
+def canonical(value: Any) -> bytes:
+    """The same bytes for all values that are equal as JSON."""
+    return _sorted_encoder.encode(_normalised(value))
 
 
 def is_deeper_than(value: Any, levels: int) -> bool:

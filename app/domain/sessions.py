@@ -44,6 +44,14 @@ class NewSession:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """What a trigger looks at: figures of the session's row, so that no event is read."""
+
+    active_turns: int
+    active_tokens: int
+
+
 def merge_patch(target: Any, patch: Any) -> Any:
     """JSON merge patch (RFC 7396): null removes, objects merge, anything else replaces."""
     if not isinstance(patch, dict):

@@ -1,18 +1,25 @@
 """Appending to a session's log: one statement in the common case, the lock first where that cannot decide."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from app.domain import json_values
 from app.domain.batches import Batch, Entry, batch_of
 from app.domain.errors import (
     EventConflict,
     NotOwner,
+    SessionNotFound,
     SystemMessagesRefused,
+    TurnLost,
     VersionMismatch,
 )
 from app.domain.events import Appended, Event, NewEvent
+from app.domain.leases import TurnWrite
+from app.domain.messages import render
 from app.domain.sessions import NewSession, Session
+from app.domain.tokens import LONG_TEXT, CountTokens
 from app.storage import append, reads, sessions
 from app.storage.append import AppendOutcome
 from app.storage.database import Connection, Database
@@ -48,22 +55,53 @@ async def append_events(
         raise VersionMismatch(expected_version or 0, session.event_version)
 
 
+async def counted(count_tokens: CountTokens, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The tokens of messages; long texts leave the event loop for it."""
+    if sum(len(render(message)) for message in messages) < LONG_TEXT:
+        return [count_tokens(message) for message in messages]
+    return await asyncio.to_thread(lambda: [count_tokens(message) for message in messages])
+
+
+async def append_in_turn(
+    db: Database, session: Session, events: Sequence[NewEvent], *, named: bool, turn: TurnWrite
+) -> Appended:
+    """Append to the very session that a chat loaded, in its turn.
+
+    Raises SessionNotFound when that is gone, TurnLost where the turn is required and another's by now.
+    """
+    batch = batch_of(events)
+    attempt = _Attempt(session_id=session.id, key=session.key, named=named, turn=turn)
+    async with db.autocommit() as connection:
+        if appended := await attempt.append(connection, batch):
+            return appended
+    async with db.transaction() as connection:
+        await sessions.lock_key(connection, session)
+        if appended := await attempt.append(connection, batch):
+            return appended
+    raise SessionNotFound(session.id)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Attempt:
+    """One try. `key`: the session is this one, whatever its id may name by now."""
+
     session_id: str
     named: bool
-    owner: str | None
-    expected_version: int | None
+    owner: str | None = None
+    expected_version: int | None = None
+    key: int | None = None
+    turn: TurnWrite | None = None
 
     async def append(self, connection: Connection, batch: Batch) -> Appended | None:
         """None when the statement could not decide."""
         outcome = await append.append(
             connection,
-            self.session_id,
+            self.session_id if self.key is None else self.key,
             batch,
             named=self.named,
             owner=self.owner,
             expected_version=self.expected_version,
+            turn=self.turn,
         )
         if outcome is None or not self._is_decided(outcome, batch):
             return None
@@ -75,6 +113,9 @@ class _Attempt:
             event_version=outcome.version_before if outcome.event_version is None else outcome.event_version,
             appended=len(events),
             replayed=batch.repeated,
+            late=not outcome.held,
+            counters=outcome.counters,
+            may_compact=outcome.may_compact,
         )
 
     async def _append_rest(self, connection: Connection, batch: Batch, outcome: AppendOutcome) -> Appended | None:
@@ -105,6 +146,8 @@ class _Attempt:
             raise NotOwner(self.session_id, str(self.owner))
         if outcome.conflicting:
             raise EventConflict(outcome.conflicting)
+        if self.turn is not None and self.turn.required and not outcome.held:
+            raise TurnLost(self.session_id)
         if outcome.event_version is not None or outcome.replayed:
             return True
         if batch.has_system and not outcome.allow_system_messages:

@@ -1,15 +1,15 @@
 """Compaction on demand: read, decide, ask for a summary where one is wanted, apply; nothing is held while waiting."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from uuid_utils import uuid7
 
 from app.domain import summaries
-from app.domain.compaction import ActiveWindow, Counters, Cut, Plan, Reason, Strategy, Summarize, Trigger, plan
+from app.domain.compaction import ActiveWindow, Cut, Plan, Reason, Strategy, Summarize, Trigger, plan
 from app.domain.events import Event
 from app.domain.filters import ACTIVE
-from app.domain.sessions import Session
+from app.domain.sessions import Counters, Session
 from app.domain.text import is_blank
 from app.domain.tokens import CountTokens
 from app.llm.upstream import Upstream
@@ -45,29 +45,39 @@ class Compactor:
         # The generation first, then the events: a compaction in between fails the swap instead of being lost.
         async with self.db.autocommit() as connection:
             session = await sessions.get(connection, session_id)
-            superseded = 0
-            if session.allow_system_messages and trigger is not None:
-                superseded = await compactions.superseded_tokens(connection, session.key)
         if if_version is not None and if_version != session.event_version:
             return _nothing(session, "conflict")
-        counters = Counters(
-            active_turns=session.active_turn_count, active_tokens=session.active_token_count - superseded
-        )
-        if trigger is not None and not trigger.fires(counters):
+        counters = Counters(active_turns=session.active_turn_count, active_tokens=session.active_token_count)
+        if trigger is not None and not await self.fires(trigger, session, counters):
             return _nothing(session, "trigger")
-        events = [event async for batch in scans.stream_session(self.db, session_id, ACTIVE) for event in batch]
-        made = await self._plan(ActiveWindow.of(events), strategy)
+        return await self.run(session, strategy)
+
+    async def fires(self, trigger: Trigger, session: Session, counters: Counters) -> bool:
+        """Whether it is time; system messages that a later one took the place of do not count."""
+        if not trigger.fires(counters) or not session.allow_system_messages:
+            return trigger.fires(counters)
+        async with self.db.autocommit() as connection:
+            superseded = await compactions.superseded_tokens(connection, session.key)
+        return trigger.fires(replace(counters, active_tokens=counters.active_tokens - superseded))
+
+    async def run(self, session: Session, strategy: Strategy, *, model: str | None = None) -> Compacted:
+        """Compact this very session; `model` summarizes where the strategy names none.
+
+        Raises SessionGone, and what the upstream raises for a summary.
+        """
+        events = [event async for batch in scans.stream_log(self.db, session, ACTIVE) for event in batch]
+        made = await self._plan(ActiveWindow.of(events), strategy, model)
         if not made.archive:
             return _nothing(session, made.reason)
         return await self._apply(session, events, made)
 
-    async def _plan(self, window: ActiveWindow, strategy: Strategy) -> Plan:
+    async def _plan(self, window: ActiveWindow, strategy: Strategy, model: str | None) -> Plan:
         if not isinstance(strategy, Summarize):
             return plan(window, strategy.cut(window))
         cut = strategy.cut(window, self.max_input_tokens)
         if cut.reason is not None:
             return plan(window, cut)
-        summary = await self._summarize(window, cut, strategy)
+        summary = await self._summarize(window, cut, strategy, model)
         if is_blank(summary):
             log.warning("compaction_summary_blank")
             return plan(window, Cut(kept=window.real, reason="blank_summary"))
@@ -79,14 +89,14 @@ class Compactor:
         )
         return plan(window, cut, turn)
 
-    async def _summarize(self, window: ActiveWindow, cut: Cut, strategy: Summarize) -> str:
+    async def _summarize(self, window: ActiveWindow, cut: Cut, strategy: Summarize, model: str | None) -> str:
         request = summaries.request(
             previous=window.synthetic,
             archived=cut.archived,
             following=cut.kept[: strategy.overlap],
             system_prompt=strategy.system_prompt,
         )
-        return await self.upstream.complete(request, model=strategy.model)
+        return await self.upstream.complete(request, model=strategy.model or model)
 
     async def _apply(self, session: Session, events: list[Event], made: Plan) -> Compacted:
         async with self.db.transaction() as connection:

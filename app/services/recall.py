@@ -13,6 +13,7 @@ from app.domain.filters import EventFilter
 from app.domain.instants import parse_instant, render_instant
 from app.domain.readings import Reading
 from app.domain.recall import MAX_QUERY_TERMS, excerpt, split_query
+from app.domain.sessions import Session
 from app.domain.text import is_blank
 from app.storage import reads, sessions
 from app.storage.database import Database
@@ -35,10 +36,15 @@ class _BadArgument(Exception):
     """A sentence for the model."""
 
 
-async def search_session(db: Database, session_id: str, event_filter: EventFilter) -> Reading:
-    """A page of recall results in one session, oldest first. Raises SessionNotFound, SearchTooBroad."""
+async def search_session(db: Database, session: str | Session, event_filter: EventFilter) -> Reading:
+    """A page of recall results in one session, by its id or that very one, oldest first.
+
+    Raises SessionNotFound, SearchTooBroad.
+    """
     async with db.searching() as connection:
-        return await reads.read_session(connection, session_id, event_filter, recall=True)
+        if isinstance(session, str):
+            session = await sessions.get(connection, session)
+        return await reads.read_log(connection, session, event_filter, recall=True)
 
 
 async def search_user(db: Database, user_id: str, event_filter: EventFilter) -> Reading:
@@ -47,16 +53,19 @@ async def search_user(db: Database, user_id: str, event_filter: EventFilter) -> 
         return await reads.read_user(connection, user_id, event_filter, recall=True)
 
 
-async def conversation_search(db: Database, session_id: str, arguments: bytes | str, *, page_size: int) -> ToolAnswer:
+async def conversation_search(
+    db: Database, session: str | Session, arguments: bytes | str, *, page_size: int
+) -> ToolAnswer:
     """Run the tool on the JSON text that a model produced. Raises SessionNotFound."""
     try:
         given = _arguments(arguments)
         term = _query(given)
         event_filter = EventFilter(keyword=term, page=_page(given), page_size=page_size)
-        reading = await search_session(db, session_id, event_filter)
+        reading = await search_session(db, session, event_filter)
     except (_BadArgument, InvalidInput, SearchTooBroad) as error:
-        async with db.autocommit() as connection:
-            await sessions.get(connection, session_id)  # A wrong session is not the model's fault.
+        if isinstance(session, str):
+            async with db.autocommit() as connection:
+                await sessions.get(connection, session)  # A wrong session is not the model's fault.
         return _refused(error)
     return _found(reading, [term], with_session=False)
 

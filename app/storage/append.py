@@ -1,9 +1,10 @@
 """The append: one statement that locks the session, inserts, and moves counters and version together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from typing import Any
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,8 +13,10 @@ from app.domain import json_values
 from app.domain.batches import Batch, Entry
 from app.domain.events import NewEvent
 from app.domain.exports import EventRecord
+from app.domain.leases import TurnWrite
 from app.domain.messages import text_of, tool_calls_of
 from app.domain.recall import RECALL_TOOLS
+from app.domain.sessions import Counters
 from app.domain.text import search_form
 from app.storage.database import fetch
 from app.storage.sessions import LATEST, LIVE_SQL
@@ -36,8 +39,8 @@ RESULTS_LOOKED_AT = 64
 _APPEND = """
 WITH target AS MATERIALIZED (
     SELECT key, user_id, event_version, allow_system_messages
-    FROM sessions WHERE id = :session_id AND {live}
-), {known} {earlier_calls} moved AS (
+    FROM sessions WHERE {column} = :subject AND {live}
+), {held} {known} {earlier_calls} moved AS (
     UPDATE sessions s SET
         event_version = s.event_version + CAST(:events AS bigint),
         last_seq = s.last_seq + :seq_gap * CAST(:events AS bigint),
@@ -45,29 +48,31 @@ WITH target AS MATERIALIZED (
         active_event_count = s.active_event_count + CAST(:events AS bigint),
         active_turn_count = s.active_turn_count + CAST(:turns AS bigint),
         active_token_count = s.active_token_count + CAST(:total_tokens AS bigint),
-        last_event_at = coalesce(CAST(:last_event_at AS timestamptz), now()),
+        last_event_at = coalesce(CAST(:last_event_at AS timestamptz), now()), {answered}
         expires_at = CASE WHEN s.ttl_sliding AND s.ttl_seconds IS NOT NULL
                           THEN LEAST(now() + s.ttl_seconds * interval '1 second', {latest}) ELSE s.expires_at END
-    WHERE s.id = :session_id AND {live}
+    WHERE s.{column} = :subject AND {live}
       AND (CAST(:owner AS text) IS NULL OR s.user_id = CAST(:owner AS text))
       AND (CAST(:expected_version AS bigint) IS NULL OR s.event_version = CAST(:expected_version AS bigint))
-      AND (s.allow_system_messages OR NOT CAST(:has_system AS boolean)) {none_known}
-    RETURNING s.key, s.user_id, s.event_version, s.last_seq - :seq_gap * CAST(:events AS bigint) AS base
+      AND (s.allow_system_messages OR NOT CAST(:has_system AS boolean)) {none_known} {if_held}
+    RETURNING s.key, s.user_id, s.event_version, s.last_seq - :seq_gap * CAST(:events AS bigint) AS base,
+              s.active_turn_count, s.active_token_count,
+              s.compaction_retry_at IS NULL OR s.compaction_retry_at <= now() AS may_compact
 ), written AS (
     INSERT INTO events (session_key, seq, id, user_id, type, timestamp, message, digest, search_text,
                         tokens, synthetic, recall_result, tool_calls, metadata)
     SELECT m.key, m.base + i.place * :seq_gap, i.id, m.user_id, i.type, coalesce(i.timestamp, now()),
            CAST(i.message AS json), i.digest, i.search_text, i.tokens, i.synthetic,
-           i.recall_result {or_answers_recall}, CAST(i.tool_calls AS json), CAST(i.metadata AS json)
+           i.recall_result {or_answers_recall}, CAST(i.tool_calls AS json), CAST({metadata} AS json)
     FROM moved m CROSS JOIN unnest(
         CAST(:ids AS text[]), CAST(:types AS text[]), CAST(:timestamps AS timestamptz[]),
         CAST(:messages AS text[]), CAST(:digests AS bytea[]), CAST(:search_texts AS text[]),
         CAST(:tokens AS int[]), CAST(:synthetic AS boolean[]), CAST(:recall_results AS boolean[]),
         CAST(:tool_calls AS text[]), CAST(:answers AS text[]), CAST(:answers_nth AS int[]),
-        CAST(:metadata AS text[])
+        CAST(:metadata AS text[]) {late_values}
     ) WITH ORDINALITY AS i (
         id, type, timestamp, message, digest, search_text, tokens, synthetic, recall_result,
-        tool_calls, answers, answers_nth, metadata, place
+        tool_calls, answers, answers_nth, metadata, {late_name} place
     )
 ), activated AS (
     INSERT INTO active_events (session_key, seq, type)
@@ -75,7 +80,8 @@ WITH target AS MATERIALIZED (
     FROM moved m CROSS JOIN unnest(CAST(:types AS text[])) WITH ORDINALITY AS i (type, place)
 )
 SELECT t.key, t.user_id, t.allow_system_messages, t.event_version AS version_before,
-       m.event_version, m.base, now() AS now, {replayed} AS replayed, {conflicting} AS conflicting
+       m.event_version, m.base, m.active_turn_count, m.active_token_count, m.may_compact, now() AS now,
+       {replayed} AS replayed, {conflicting} AS conflicting, {is_held} AS held
 FROM target t LEFT JOIN moved m ON true
 """
 
@@ -116,13 +122,27 @@ _ANSWERS = {
 }
 _NO_ANSWERS = {"earlier_calls": "", "or_answers_recall": ""}
 
+# The lease's row is written too, so that a successor that takes it over at this moment comes before or after.
+_HOLD = """held AS (
+    UPDATE turn_leases SET expires_at = clock_timestamp() + CAST(:lease_seconds AS float8) * interval '1 second'
+    WHERE session_key = (SELECT key FROM target) AND token = CAST(:lease_token AS uuid) RETURNING session_key
+),"""
+_RELEASE = """held AS (
+    DELETE FROM turn_leases
+    WHERE session_key = (SELECT key FROM target) AND token = CAST(:lease_token AS uuid) RETURNING session_key
+),"""
+_IS_HELD = "EXISTS (SELECT FROM held)"
+_ANSWERED = (
+    "answered_seq = CASE WHEN {held} THEN s.last_seq + :seq_gap * CAST(:events AS bigint) ELSE s.answered_seq END,"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendOutcome:
     """What the statement found and did. `event_version` is None when it wrote nothing.
 
     `base` is the seq before the batch's first; `replayed` are the places (from 1) that the log held already: a batch
-    with such is not written.
+    with such is not written. `counters` are those of the session afterwards. `held`: the turn is still the writer's.
     """
 
     session_key: int
@@ -134,25 +154,30 @@ class AppendOutcome:
     now: datetime
     replayed: frozenset[int]
     conflicting: tuple[str, ...]
+    held: bool
+    counters: Counters | None
+    may_compact: bool
 
 
 async def append(
     connection: AsyncConnection,
-    session_id: str,
+    subject: str | int,
     batch: Batch,
     *,
     named: bool,
     owner: str | None,
     expected_version: int | None,
+    turn: TurnWrite | None = None,
 ) -> AppendOutcome | None:
     """Append in one round trip: all of the batch, when the log holds none of it. None when there is no such session.
 
-    `named`: the batch has ids that may be in the log already. `owner` and `expected_version` are predicates of
-    the statement: where they do not hold, nothing is written.
+    `subject` is the session's id or its key. `named`: the batch has ids that may be in the log already. `owner`,
+    `expected_version` and a `turn` that is required are predicates of the statement: where they do not hold, nothing
+    is written.
     """
     events = [entry.event for entry in batch.entries]
-    parameters = _columns(batch.entries) | {
-        "session_id": session_id,
+    parameters: dict[str, Any] = _columns(batch.entries) | {
+        "subject": subject,
         "events": len(events),
         "turns": sum(event.type == "user" and not event.synthetic for event in events),
         "total_tokens": sum(event.tokens for event in events),
@@ -163,7 +188,22 @@ async def append(
         "seq_gap": SEQ_GAP,
         "recall_tools": sorted(RECALL_TOOLS),
     }
-    statement = _statement(named=named, has_answers=any(entry.answers is not None for entry in batch.entries))
+    if turn is not None and turn.lease is not None:
+        late = [json_values.encode({**event.metadata, "late": True}) for event in events]
+        parameters |= {
+            "lease_token": turn.lease.token,
+            "lease_seconds": turn.lease.seconds,
+            "late_metadata": late,
+        }
+    statement = _statement(
+        by_key=isinstance(subject, int),
+        named=named,
+        has_answers=any(entry.answers is not None for entry in batch.entries),
+        has_lease=turn is not None and turn.lease is not None,
+        required=turn is not None and turn.required,
+        releases=turn is not None and turn.releases,
+        answers_all=turn is not None and turn.answers,
+    )
     rows = await fetch(connection, statement, parameters)
     if not rows:
         return None
@@ -178,6 +218,9 @@ async def append(
         now=row["now"],
         replayed=frozenset(row["replayed"] or ()),
         conflicting=tuple(row["conflicting"] or ()),
+        held=row["held"],
+        counters=_counters(row),
+        may_compact=bool(row["may_compact"]),
     )
 
 
@@ -205,9 +248,35 @@ def event_columns(events: Sequence[NewEvent | EventRecord]) -> dict[str, list[ob
 
 
 @cache
-def _statement(*, named: bool, has_answers: bool) -> TextClause:
+def _statement(
+    *,
+    by_key: bool,
+    named: bool,
+    has_answers: bool,
+    has_lease: bool,
+    required: bool,
+    releases: bool,
+    answers_all: bool,
+) -> TextClause:
+    is_held = _IS_HELD if has_lease else "true"
     parts = (_KNOWN if named else _ALL_NEW) | (_ANSWERS if has_answers else _NO_ANSWERS)
+    parts |= {
+        "column": "key" if by_key else "id",
+        "held": "" if not has_lease else _RELEASE if releases else _HOLD,
+        "if_held": f"AND {is_held}" if required else "",
+        "is_held": is_held,
+        "late_values": ", CAST(:late_metadata AS text[])" if has_lease else "",
+        "late_name": "late_metadata," if has_lease else "",
+        "metadata": f"CASE WHEN {is_held} THEN i.metadata ELSE i.late_metadata END" if has_lease else "i.metadata",
+        "answered": _ANSWERED.format(held=is_held) if answers_all else "",
+    }
     return text(_APPEND.format(live=LIVE_SQL, latest=LATEST, **parts))
+
+
+def _counters(row: Mapping[str, Any]) -> Counters | None:
+    if row["active_turn_count"] is None:
+        return None
+    return Counters(active_turns=row["active_turn_count"], active_tokens=row["active_token_count"])
 
 
 def _columns(entries: Sequence[Entry]) -> dict[str, list[object]]:

@@ -62,6 +62,8 @@ _MOVE = text("""
 UPDATE sessions SET
     event_version = event_version + 1,
     compaction_generation = compaction_generation + 1,
+    compaction_failures = 0,
+    compaction_retry_at = NULL,
     event_count = event_count + :inserted,
     active_event_count = active_event_count + :inserted - :events,
     active_turn_count = active_turn_count - :turns,
@@ -69,6 +71,18 @@ UPDATE sessions SET
 WHERE key = :key
 RETURNING event_version
 """)
+
+_FAILED = text("""
+UPDATE sessions SET
+    compaction_failures = compaction_failures + 1,
+    compaction_retry_at = now() + least(3600, 30 * power(2, least(compaction_failures, 10))) * interval '1 second'
+WHERE key = :key
+""")
+
+
+async def note_failure(connection: AsyncConnection, session_key: int) -> None:
+    """Have the next compaction of a chat wait: half a minute, doubled with each failure in a row, at most an hour."""
+    await connection.execute(_FAILED, {"key": session_key})
 
 
 async def superseded_tokens(connection: AsyncConnection, session_key: int) -> int:

@@ -78,7 +78,13 @@ class Scope:
 
 
 def _session_scope(named: ColumnElement[bool], *, key: ColumnElement[int] | None, owner: ColumnElement[str]) -> Scope:
-    columns = (sessions.c.key, sessions.c.id, sessions.c.event_version, sessions.c.active_token_count)
+    columns = (
+        sessions.c.key,
+        sessions.c.id,
+        sessions.c.event_version,
+        sessions.c.active_token_count,
+        sessions.c.answered_seq,
+    )
     target = select(*columns).where(named, live()).cte("target")
     session_key = select(target.c.key).scalar_subquery() if key is None else key
     return Scope(

@@ -14,11 +14,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from uuid_utils import uuid7
 
-from app.domain.errors import DatabaseUnavailable, DomainError, Overloaded, SearchTooBroad
+from app.domain.errors import DatabaseUnavailable, DomainError, EventIdTaken, Overloaded, SearchTooBroad
 from app.storage import migrations
 
 _QUERY_CANCELED = "57014"
 _LOCK_NOT_AVAILABLE = "55P03"
+# Ids of events are the only names that a statement may find taken.
+_UNIQUE_VIOLATION = "23505"
 # Connection exceptions, a server that stops or starts, too many connections, no access, no such database.
 _UNAVAILABLE = ("08", "57P", "53300", "28", "3D")
 
@@ -220,6 +222,8 @@ def _meaning(error: Exception, canceled: Callable[[], DomainError]) -> DomainErr
         return canceled()
     if state == _LOCK_NOT_AVAILABLE:
         return Overloaded()
+    if state == _UNIQUE_VIOLATION:
+        return EventIdTaken()
     if state.startswith(_UNAVAILABLE) or isinstance(error, asyncpg.InterfaceError):
         return DatabaseUnavailable()
     return None

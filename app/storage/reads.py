@@ -1,6 +1,6 @@
 """Reads of the log: windows, pages and plain reads, a session's state in the same snapshot."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -23,6 +23,7 @@ from app.domain.errors import EventNotFound, SessionNotFound, TooManyEvents
 from app.domain.events import Event
 from app.domain.filters import EventFilter
 from app.domain.readings import MAX_EVENTS, Reading, SessionReading
+from app.domain.sessions import Session
 from app.storage import sessions
 from app.storage.criteria import (
     SESSION,
@@ -59,12 +60,30 @@ async def read_session(
 
     Raises SessionNotFound, TooManyEvents. The pattern of the filter is not applied here (`app.storage.scans`).
     """
-    scope, subject = SESSION, dict[str, Any](session_id=session_id)
     if not event_filter.is_bounded:
         session = await sessions.get(connection, session_id)
-        scope, subject = SESSION_BY_KEY, {"session_key": session.key, "owner": session.user_id}
-    query = _query(scope, event_filter, recall=recall, with_system=with_system)
+        return await read_log(connection, session, event_filter, recall=recall, with_system=with_system)
+    query = _query(SESSION, event_filter, recall=recall, with_system=with_system)
+    rows = await fetch(connection, query, {"session_id": session_id} | bounds(event_filter))
+    return _session_reading(rows, session_id, event_filter)
+
+
+async def read_log(
+    connection: AsyncConnection,
+    session: Session,
+    event_filter: EventFilter,
+    *,
+    recall: bool = False,
+    with_system: bool = False,
+) -> SessionReading:
+    """The same of a session that was looked up already."""
+    query = _query(SESSION_BY_KEY, event_filter, recall=recall, with_system=with_system)
+    subject = {"session_key": session.key, "owner": session.user_id}
     rows = await fetch(connection, query, subject | bounds(event_filter))
+    return _session_reading(rows, session.id, event_filter)
+
+
+def _session_reading(rows: Sequence[Any], session_id: str, event_filter: EventFilter) -> SessionReading:
     if not rows:
         raise SessionNotFound(session_id)
     reading = _reading(
@@ -142,14 +161,14 @@ def finished(scope: Scope, f: EventFilter, found: SelectBase) -> Select[Any]:
 
 @once_for_each_shape
 def _query(scope: Scope, f: EventFilter, *, recall: bool, with_system: bool = False) -> Select[Any]:
-    found = _cut(scope, f, recall=recall).add_columns(false().label("is_system"))
+    found = cut(scope, f, recall=recall).add_columns(false().label("is_system"))
     if not with_system:
         return finished(scope, f, found)
-    system = _latest_system_message(scope).add_columns(true().label("is_system"))
+    system = latest_system_message(scope).add_columns(true().label("is_system"))
     return finished(scope, f, union_all(found, system))
 
 
-def _cut(scope: Scope, f: EventFilter, *, recall: bool) -> Select[Any]:
+def cut(scope: Scope, f: EventFilter, *, recall: bool) -> Select[Any]:
     """The matching events, cut to the window, the page or, plain, to one more than may be returned."""
     query = matching(scope, f, *event_columns(scope), recall=recall)
     if f.page_size is not None:
@@ -168,7 +187,7 @@ def _cut(scope: Scope, f: EventFilter, *, recall: bool) -> Select[Any]:
     return query.where(*begun).order_by(*scope.order).limit(at_most)
 
 
-def _latest_system_message(scope: Scope) -> Select[Any]:
+def latest_system_message(scope: Scope) -> Select[Any]:
     query = matching(scope, _EVERYTHING, *event_columns(scope)).where(is_system(events))
     return query.order_by(events.c.seq.desc()).limit(literal_column("1"))
 
@@ -179,7 +198,7 @@ def _one_of(scope: Scope, *criteria: Any) -> Select[Any]:
 
 _EVENT = _one_of(SESSION, events.c.id == bindparam("event_id"))
 _EVENTS = _one_of(SESSION_BY_KEY, events.c.id == any_(bindparam("event_ids", type_=ARRAY(Text))))
-_SYSTEM_MESSAGE = finished(SESSION_BY_KEY, _EVERYTHING, _latest_system_message(SESSION_BY_KEY))
+_SYSTEM_MESSAGE = finished(SESSION_BY_KEY, _EVERYTHING, latest_system_message(SESSION_BY_KEY))
 
 
 def _reading(found: list[Event], f: EventFilter) -> Reading:

@@ -52,7 +52,7 @@ async def search_session(db: Database, session_id: str, event_filter: EventFilte
     async with db.searching() as connection:
         session = await sessions.get(connection, session_id)
         system = await get_system_message(connection, session.key)
-    reading = await _search(db, _log_of_session(session), event_filter)
+    reading = await search_log(db, session, event_filter)
     return SessionReading(
         events=reading.events,
         has_more=reading.has_more,
@@ -86,6 +86,11 @@ async def read_newest_tokens(
     )
 
 
+async def search_log(db: Database, session: Session, event_filter: EventFilter) -> Reading:
+    """The same of a session that is known already. Raises TooManyEvents, SearchTooBroad."""
+    return await _search(db, _log_of_session(session), event_filter)
+
+
 async def search_user(db: Database, user_id: str, event_filter: EventFilter) -> Reading:
     """The same across a user's sessions."""
     return await _search(db, _log_of_user(user_id), event_filter)
@@ -95,8 +100,15 @@ async def stream_session(db: Database, session_id: str, event_filter: EventFilte
     """All events that a filter without a page selects, in batches. Raises SessionNotFound at the first batch."""
     async with db.searching() as connection:
         session = await sessions.get(connection, session_id)
-        log = _log_of_session(session)
-        if event_filter.last_n is not None and event_filter.pattern is None:
+    async for batch in stream_log(db, session, event_filter):
+        yield batch
+
+
+async def stream_log(db: Database, session: Session, event_filter: EventFilter) -> AsyncIterator[list[Event]]:
+    """The same of a session that was looked up already. Raises SessionGone."""
+    log = _log_of_session(session)
+    if event_filter.last_n is not None and event_filter.pattern is None:
+        async with db.searching() as connection:
             start = await _window_start(connection, log, event_filter)
             event_filter = _starting_at(start, event_filter)
     if event_filter.last_n is not None:

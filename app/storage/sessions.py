@@ -1,5 +1,6 @@
 """Sessions in PostgreSQL. An expired or deleted session is absent from every statement here."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -108,6 +109,22 @@ async def lock(connection: AsyncConnection, session_id: str) -> Session:
     return await _get(connection, session_id, lock=True)
 
 
+async def get_by_key(connection: AsyncConnection, session: Session) -> Session:
+    """This very session as it stands now. Raises SessionNotFound when it is gone, though its id may be another's."""
+    query = select(sessions).where(sessions.c.key == session.key, live())
+    row = (await connection.execute(query)).mappings().one_or_none()
+    if row is None:
+        raise SessionNotFound(session.id)
+    return session_of(row)
+
+
+async def lock_key(connection: AsyncConnection, session: Session) -> None:
+    """Lock the row of this very session. Raises SessionNotFound when it is gone, though its id may be another's."""
+    query = select(sessions.c.key).where(sessions.c.key == session.key, live()).with_for_update()
+    if (await connection.execute(query)).one_or_none() is None:
+        raise SessionNotFound(session.id)
+
+
 async def newest(
     connection: AsyncConnection, *, user_id: str | None, limit: int, before: tuple[datetime, str] | None
 ) -> list[Session]:
@@ -148,7 +165,7 @@ async def delete_of_user(connection: AsyncConnection, user_id: str) -> tuple[int
     return row["sessions"], row["events"]
 
 
-def session_of(row: RowMapping) -> Session:
+def session_of(row: RowMapping | Mapping[str, Any]) -> Session:
     return Session(
         key=row["key"],
         id=row["id"],

@@ -25,6 +25,9 @@ sessions = Table(
     Column("active_token_count", BigInteger, nullable=False),
     Column("last_event_at", DateTime(timezone=True)),
     Column("deleted_at", DateTime(timezone=True)),
+    Column("answered_seq", BigInteger, nullable=False),
+    Column("compaction_failures", Integer, nullable=False),
+    Column("compaction_retry_at", DateTime(timezone=True)),
 )
 
 events = Table(

@@ -1,0 +1,138 @@
+"""Chat over HTTP: one handler behind two doors, that of OpenAI's SDKs and one with problem documents."""
+
+from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
+
+from fastapi import APIRouter, Header, Request, Response
+
+from app.api.chat_schemas import ChatBody, agreed
+from app.api.delivery import Delivery
+from app.api.dependencies import COMMON, Services, Svc, problems
+from app.api.wire import JsonRoute
+from app.domain import ids
+from app.domain.chat import ChatRequest
+from app.domain.errors import Fault, InvalidInput, SessionIdMissing
+from app.domain.filters import EventFilter
+
+router = APIRouter(prefix="/v1", tags=["chat"], route_class=JsonRoute, responses=COMMON)
+
+_STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "chat.completion.chunk objects."}}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The upstream's answer, unchanged: a chat.completion, or a stream of its chunks.",
+        "content": {"application/json": {"schema": {"type": "object", "additionalProperties": True}}, **_STREAM},
+        "headers": {
+            "X-Session-Id": {"description": "The session, percent-encoded.", "schema": {"type": "string"}},
+            "X-Event-Version": {
+                "description": "The session's version once the question was stored.",
+                "schema": {"type": "string"},
+            },
+            "X-Turnkeeper-Events": {
+                "description": "Ids of the events that were stored of the request, percent-encoded, comma-separated.",
+                "schema": {"type": "string"},
+            },
+            "X-Turnkeeper-Reply-Event": {
+                "description": "The id that the reply is stored under.",
+                "schema": {"type": "string"},
+            },
+            "X-Turnkeeper-Context": {
+                "description": "The stored history in the prompt, such as `events=12;tokens=345`.",
+                "schema": {"type": "string"},
+            },
+        },
+    },
+    **problems(400, 403, 409, 415, 502, 504),
+}
+
+SessionHeader = Annotated[
+    str | None, Header(alias="X-Session-Id", description="The conversation, percent-encoded UTF-8.")
+]
+UserHeader = Annotated[str | None, Header(alias="X-User-Id", description="Whose it is, percent-encoded UTF-8.")]
+KeyHeader = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        max_length=255,
+        description="Names a run: the same request with the same key is stored once, and answered from the log.",
+    ),
+]
+
+
+@router.post("/chat", responses=_ANSWERS, response_class=Response)
+async def chat(
+    body: ChatBody,
+    request: Request,
+    svc: Svc,
+    session: SessionHeader = None,
+    user: UserHeader = None,
+    key: KeyHeader = None,
+) -> Response:
+    """Load, append and compact around the upstream LLM.
+
+    The session's history goes before what is new in the request; the question is stored before the upstream is
+    called, the reply before the answer ends. The session is created when there is none.
+    """
+    return _delivery(body, request, svc, session, user, key)
+
+
+@router.post("/chat/completions", responses=_ANSWERS, response_class=Response)
+async def chat_completions(
+    body: ChatBody,
+    request: Request,
+    svc: Svc,
+    session: SessionHeader = None,
+    user: UserHeader = None,
+    key: KeyHeader = None,
+) -> Response:
+    """The same for OpenAI's SDKs, with errors in OpenAI's shape."""
+    return _delivery(body, request, svc, session, user, key)
+
+
+@router.get("/models", responses=problems(502, 504), response_class=Response)
+async def list_models(svc: Svc) -> Response:
+    """The upstream's models, as it lists them."""
+    answer = await svc.upstream.models()
+    return Response(answer.body, headers=answer.headers)
+
+
+def _delivery(
+    body: ChatBody, request: Request, svc: Services, session: str | None, user: str | None, key: str | None
+) -> Response:
+    session_id = agreed("session_id", body.session_id, _decoded("X-Session-Id", session))
+    user_id = agreed("user_id", body.user_id, _decoded("X-User-Id", user))
+    if session_id is None:
+        raise SessionIdMissing
+    faults = [*_faults_of_ids(session_id, user_id), *body.faults()]
+    if faults:
+        raise InvalidInput(*faults)
+    defaults = svc.chat_defaults
+    own_filter = EventFilter() if body.filter is None else body.filter.to_filter()
+    options = defaults.options if body.memory is None else body.memory.over(defaults.options)
+    chat_request = ChatRequest(
+        request_id=request.scope["state"]["request_id"],
+        session_id=session_id,
+        user_id=user_id,
+        messages=list(body.messages),
+        body=body.for_upstream(),
+        event_filter=defaults.event_filter.merge(own_filter),
+        options=options,
+        idempotency_key=key.strip() or None if key else None,
+    )
+    return Delivery(svc.chat, chat_request)
+
+
+def _faults_of_ids(session_id: str, user_id: str | None) -> list[Fault]:
+    session_fault = ids.fault_of_id(session_id)
+    user_fault = None if user_id is None else ids.fault_of_user_id(user_id)
+    given = {"session_id": session_fault, "user_id": user_fault}
+    return [Fault(("body", name), fault) for name, fault in given.items() if fault]
+
+
+def _decoded(name: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    try:
+        return unquote_to_bytes(value.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        fault = Fault(("header", name), "An id in a header is percent-encoded UTF-8, such as caf%C3%A9.")
+        raise InvalidInput(fault) from None

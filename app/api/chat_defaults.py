@@ -1,0 +1,67 @@
+"""What a chat request need not say: the settings that are written like parts of one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from app.api.chat_schemas import CompactionBody, MemoryBody, MessageFilterBody
+from app.api.schemas import FilterBody
+from app.config import PREFIX, Settings, SettingsError
+from app.domain import ids
+from app.domain.chat import ChatOptions
+from app.domain.errors import InvalidInput
+from app.domain.filters import EventFilter
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatDefaults:
+    event_filter: EventFilter
+    options: ChatOptions
+
+
+def chat_defaults(settings: Settings) -> ChatDefaults:
+    """Raises SettingsError, which names the setting and what is wrong with it."""
+    if fault := ids.fault_of_user_id(settings.chat_default_user_id):
+        raise SettingsError(f"{PREFIX}CHAT_DEFAULT_USER_ID: {fault}")
+    options = ChatOptions(on_busy=settings.chat_on_busy, max_context_tokens=settings.chat_max_context_tokens)
+    memory = {
+        "message_filter": settings.chat_message_filter,
+        "compaction": settings.chat_compaction,
+    }
+    for name, value in memory.items():
+        if value is not None:
+            _checked(f"CHAT_{name.upper()}", _MODELS[name], value)
+    given = {name: value for name, value in memory.items() if value is not None}
+    own = _checked("CHAT_MEMORY", MemoryBody.model_validate, {**given, **(settings.chat_memory or {})})
+    return ChatDefaults(
+        event_filter=_checked("CHAT_FILTER", _filter, settings.chat_filter or {}),
+        options=_checked("CHAT_MEMORY", own.over, options),
+    )
+
+
+def _filter(value: Any) -> EventFilter:
+    return FilterBody.model_validate(value).to_filter()
+
+
+_MODELS: dict[str, Callable[[Any], Any]] = {
+    "message_filter": lambda value: MessageFilterBody.model_validate(value).to_domain(),
+    "compaction": lambda value: CompactionBody.model_validate(value).to_domain(),
+}
+
+
+def _checked(name: str, read: Callable[[Any], Value], value: Any) -> Value:
+    try:
+        return read(value)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(
+            f"{PREFIX}{name}: {place}: {message}" if place else f"{PREFIX}{name}: {message}"
+        ) from None
+    except InvalidInput as error:
+        raise SettingsError(f"{PREFIX}{name}: {error}") from None

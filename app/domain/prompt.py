@@ -1,0 +1,116 @@
+"""The prompt that goes upstream: system messages first, the conversation within its budget, fields providers take."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.domain.context import replayed
+from app.domain.conversation import Said
+from app.domain.errors import ContextTooLarge
+from app.domain.events import Event
+from app.domain.messages import count_of_other_parts, text_of
+from app.domain.tokens import CountTokens
+
+Message = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """`history_events` and `history_tokens` are of what was loaded, not of what the request holds."""
+
+    messages: list[Message]
+    history_events: int
+    history_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How many tokens the conversation may have, system messages and tools not counted."""
+
+    max_tokens: int
+    count_tokens: CountTokens
+
+
+def build_prompt(
+    said: Sequence[Said], *, stored_system: Event | None, system: Sequence[Message], also: frozenset[str]
+) -> Prompt:
+    """The messages of a request. `also` names fields of stored messages that this upstream takes back."""
+    last_question = max((place for place, one in enumerate(said) if one.type == "user"), default=-1)
+    history = [one.event for one in said if one.event is not None]
+    return Prompt(
+        messages=[
+            *_system_messages(stored_system, system, also),
+            *(_sent(one, place >= last_question, also) for place, one in enumerate(said)),
+        ],
+        history_events=len(history),
+        history_tokens=sum(event.tokens for event in history),
+    )
+
+
+def within_budget(said: Sequence[Said], budget: Budget, event_ids: Mapping[int, str]) -> list[Said]:
+    """The newest whole turns that fit; what the request adds is never left out.
+
+    Where the newest turn alone is larger, its oldest tool contents are elided. `event_ids` are those that new
+    messages will have, by their `id()`. Raises ContextTooLarge.
+    """
+    sizes = [_tokens(one, budget) for one in said]
+    begins = _newest_turn(said)
+    total = sum(sizes[begins:])
+    if total > budget.max_tokens:
+        return _elided(said[begins:], sizes[begins:], budget, event_ids)
+    start = begins
+    for place in range(begins - 1, -1, -1):
+        total += sizes[place]
+        if total > budget.max_tokens:
+            break
+        if said[place].type == "user" or place == 0:
+            start = place
+    return list(said[start:])
+
+
+def _newest_turn(said: Sequence[Said]) -> int:
+    """Where the turn begins that the new messages of the request, or the last question, belong to."""
+    first_new = next((place for place, one in enumerate(said) if one.new), len(said) - 1)
+    starts = [place for place, one in enumerate(said[: first_new + 1]) if one.type == "user"]
+    return starts[-1] if starts else 0
+
+
+def _elided(said: Sequence[Said], sizes: Sequence[int], budget: Budget, event_ids: Mapping[int, str]) -> list[Said]:
+    total = sum(sizes)
+    shortened = list(said)
+    for place, one in enumerate(said):
+        if total <= budget.max_tokens:
+            break
+        if one.type == "tool":
+            event_id = one.event.id if one.event else event_ids.get(id(one))
+            note = f"[elided, event {event_id}]" if event_id else "[elided]"
+            without = replace(one, message={**one.message, "content": note})
+            saved = sizes[place] - budget.count_tokens(without.message)
+            if saved > 0:
+                shortened[place] = without
+                total -= saved
+    if total > budget.max_tokens:
+        raise ContextTooLarge(total, budget.max_tokens)
+    return shortened
+
+
+def _tokens(one: Said, budget: Budget) -> int:
+    return one.event.tokens if one.event else budget.count_tokens(one.message)
+
+
+def _system_messages(stored: Event | None, system: Sequence[Message], also: frozenset[str]) -> Iterator[Message]:
+    """The stored one first; an exact duplicate only once. Texts are never merged: prompt caching depends on it."""
+    own = [] if stored is None else [replayed(stored.message, within_current_turn=False, also=also)]
+    seen: set[str] = set()
+    for message in [*own, *system]:
+        text = text_of(message)
+        if text is None or count_of_other_parts(message) or text not in seen:
+            yield message
+        if text is not None:
+            seen.add(text)
+
+
+def _sent(one: Said, within_current_turn: bool, also: frozenset[str]) -> Message:
+    if one.event is None:
+        return one.message
+    return replayed(one.message, within_current_turn=within_current_turn, also=also)

@@ -1,0 +1,300 @@
+"""The chat cycle up to the upstream's call: session, turn, history, what the request adds, guards, append.
+
+`app.domain` decides; here it is acted upon. No connection is held while another request is waited for, nor while the
+upstream works.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+from uuid_utils import uuid7
+
+from app.domain import event_ids, guards, prompt
+from app.domain.chat import ChatRequest, Report
+from app.domain.conversation import Conversation, Loaded, Request, Said, continued
+from app.domain.errors import CallAbandoned, CallAnswered, CallUnknown, Fault, InvalidInput, SessionExists
+from app.domain.events import Appended, Event, NewEvent
+from app.domain.filters import ACTIVE
+from app.domain.leases import TurnWrite
+from app.domain.prompt import Budget, Prompt
+from app.domain.sessions import Lifetime, NewSession, Session
+from app.domain.tokens import CountTokens
+from app.llm.upstream import Upstream
+from app.services.append import append_in_turn, counted
+from app.services.chat_compaction import ChatCompactions
+from app.services.live_reply import LiveReply
+from app.services.reply_store import ReplyStore
+from app.services.service_tools import ServiceTools, tools_for
+from app.services.stored_reply import StoredReply, delivered_message
+from app.services.turns import Turn, Turns
+from app.storage import calls, histories, reads, sessions
+from app.storage.database import Database
+
+log = structlog.get_logger()
+
+Reply = LiveReply | StoredReply
+
+# How many attempts at one answer are looked for at a time.
+_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatSettings:
+    """`replay_fields` are those of stored messages that the upstream takes back beyond the usual ones."""
+
+    default_user_id: str
+    default_ttl_seconds: int
+    allow_system_messages: bool
+    max_tool_rounds: int
+    replay_fields: frozenset[str]
+    recall_page_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Decided:
+    """What a request comes to: the prompt, and the messages that are stored first, with the ids they will have."""
+
+    prompt: Prompt
+    stored: list[tuple[str, Said]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chat:
+    db: Database
+    upstream: Upstream
+    turns: Turns
+    compactions: ChatCompactions
+    count_tokens: CountTokens
+    settings: ChatSettings
+
+    @asynccontextmanager
+    async def answering(self, request: ChatRequest, gone: asyncio.Event) -> AsyncIterator[Reply]:
+        """A request's turn, with its question stored and its answer ready to be asked for.
+
+        Raises what is wrong with the request, the session or the turn, and then has stored nothing. `gone` is set
+        when nobody waits any more.
+        """
+        model = self.upstream.model_for(request.body.get("model"))
+        turn = await self._turn(request, gone)
+        async with self.turns.kept(turn):
+            reply = await self._prepared(request, turn, model)
+            try:
+                yield reply
+            finally:
+                await reply.close()
+        if isinstance(reply, LiveReply):
+            self._compact_later(request, reply)
+
+    async def _turn(self, request: ChatRequest, gone: asyncio.Event) -> Turn:
+        """The turn of the session, which is created first where there is none."""
+        while True:
+            turn = await self.turns.take(
+                request.session_id,
+                owner=request.user_id,
+                request_id=request.request_id,
+                on_busy=request.options.on_busy,
+                gone=gone,
+            )
+            if turn is not None:
+                return turn
+            await self._create(request)
+
+    async def _create(self, request: ChatRequest) -> None:
+        """The session; what can be judged on an empty history is judged first. Of two at once, one creates it."""
+        conversation = _continued(request, Loaded())
+        if strays := guards.results_without_call(conversation.said):
+            raise CallUnknown(strays)
+        await self._decided(request, Loaded(), conversation, of="")
+        new = NewSession(
+            id=request.session_id,
+            user_id=request.user_id or self.settings.default_user_id,
+            lifetime=Lifetime(ttl_seconds=self.settings.default_ttl_seconds),
+            allow_system_messages=self.settings.allow_system_messages,
+        )
+        try:
+            async with self.db.transaction() as connection:
+                await sessions.create(connection, new)
+        except SessionExists:
+            log.info("chat_session_created_by_another")
+
+    async def _prepared(self, request: ChatRequest, turn: Turn, model: str | None) -> Reply:
+        session = turn.session
+        tools = self._tools(request, session)
+        of = event_ids.fingerprint(session.key, request.idempotency_key)
+        reply_id, answer = await self._reply_id(request, session, of)
+        if answer is not None:
+            return await self._stored_reply(request, session, answer)
+        loaded = await histories.load(
+            self.db,
+            session,
+            request.event_filter.merge(ACTIVE),
+            max_tokens=request.options.max_context_tokens,
+        )
+        conversation = _continued(request, loaded)
+        if strays := guards.results_without_call(conversation.said):
+            await self._refuse_results(session, strays)
+        decided = await self._decided(request, loaded, conversation, of=of)
+        appended = await self._append(request, turn, decided)
+        report = Report(
+            session_id=session.id,
+            event_version=session.event_version if appended is None else appended.event_version,
+            event_ids=_written(appended, loaded),
+            reply_id=reply_id,
+            history_events=decided.prompt.history_events,
+            history_tokens=decided.prompt.history_tokens,
+        )
+        store = ReplyStore(
+            db=self.db,
+            turns=self.turns,
+            count_tokens=self.count_tokens,
+            turn=turn,
+            accepted=request.options.message_filter,
+            counters=None if appended is None else appended.counters,
+            may_compact=appended is None or appended.may_compact,
+        )
+        reply = LiveReply(
+            request=request,
+            report=report,
+            messages=decided.prompt.messages,
+            model=model,
+            tools=tools,
+            max_rounds=self.settings.max_tool_rounds,
+            upstream=self.upstream,
+            store=store,
+            facts=_facts(request),
+        )
+        reply.before_end = lambda: self._compact_inline(request, reply)
+        return reply
+
+    def _tools(self, request: ChatRequest, session: Session) -> ServiceTools:
+        with_recall = request.options.recall
+        tools = tools_for(
+            self.db, session, request.body, with_recall=with_recall, page_size=self.settings.recall_page_size
+        )
+        if tools and request.body.get("n") not in {None, 1}:
+            raise InvalidInput(Fault(("body", "n"), "With tools that the service runs, n is 1: one answer goes on."))
+        return tools
+
+    async def _reply_id(self, request: ChatRequest, session: Session, of: str) -> tuple[str, Event | None]:
+        """The id that the reply will have; with a key, the complete reply that the log holds already."""
+        if not request.has_stable_ids:
+            return str(uuid7()), None
+        answered = [event_ids.of_message(message, of) for message in Request.of(request.messages).new]
+        first = 0
+        while True:
+            ids = [event_ids.of_reply([of, *answered], first + attempt) for attempt in range(_ATTEMPTS)]
+            async with self.db.autocommit() as connection:
+                known = await reads.get_events(connection, session.key, ids)
+            if request.idempotency_key is not None:
+                whole = [event for event in known.values() if not (event.is_interrupted or event.is_late)]
+                if whole:
+                    return whole[0].id, whole[0]
+            if free := [event_id for event_id in ids if event_id not in known]:
+                return free[0], None
+            first += _ATTEMPTS
+
+    async def _stored_reply(self, request: ChatRequest, session: Session, answer: Event) -> StoredReply:
+        facts = answer.metadata.get("completion")
+        return StoredReply(
+            request=request,
+            report=Report(
+                session_id=session.id,
+                event_version=session.event_version,
+                event_ids=(),
+                reply_id=answer.id,
+                history_events=0,
+                history_tokens=0,
+            ),
+            message=await delivered_message(self.db, session, answer),
+            facts=facts if isinstance(facts, dict) else {},
+        )
+
+    async def _refuse_results(self, session: Session, strays: list[str]) -> None:
+        """Say what is wrong with results that are for none of the open calls."""
+        async with self.db.reading() as connection:
+            known = await calls.known_calls(connection, session.key, strays)
+        if unknown := [call_id for call_id in strays if call_id not in known]:
+            raise CallUnknown(unknown)
+        if answered := [call_id for call_id in strays if known[call_id]]:
+            raise CallAnswered(answered)
+        raise CallAbandoned(strays)
+
+    async def _decided(
+        self, request: ChatRequest, loaded: Loaded, conversation: Conversation, *, of: str
+    ) -> _Decided:
+        """Raises CallsUnanswered, ContextTooLarge."""
+        storing = guards.stored_of(conversation.said, request.options.message_filter)
+        said = guards.without_broken_calls(conversation.said)
+        _warn(dropped=len(conversation.said) - len(said), overruled=storing.overruled)
+        stored = [
+            (event_ids.of_message(one.message, of) if request.has_stable_ids else str(uuid7()), one)
+            for one in storing.messages
+        ]
+        if request.options.max_context_tokens is not None:
+            budget = Budget(max_tokens=request.options.max_context_tokens, count_tokens=self.count_tokens)
+            names = {id(one): event_id for event_id, one in stored}
+            said = await asyncio.to_thread(prompt.within_budget, said, budget, names)
+        built = prompt.build_prompt(
+            said,
+            stored_system=loaded.system,
+            system=Request.of(request.messages).system,
+            also=self.settings.replay_fields,
+        )
+        return _Decided(prompt=built, stored=stored)
+
+    async def _append(self, request: ChatRequest, turn: Turn, decided: _Decided) -> Appended | None:
+        if not decided.stored:
+            return None
+        tokens = await counted(self.count_tokens, [one.message for _, one in decided.stored])
+        events = [
+            NewEvent(id=event_id, message=one.message, tokens=count)
+            for (event_id, one), count in zip(decided.stored, tokens, strict=True)
+        ]
+        write = TurnWrite(lease=turn.lease, required=turn.lease is not None)
+        return await append_in_turn(self.db, turn.session, events, named=request.has_stable_ids, turn=write)
+
+    async def _compact_inline(self, request: ChatRequest, reply: LiveReply) -> None:
+        due = request.options.compaction
+        if due is not None and due.inline and reply.is_complete and reply.store.may_compact:
+            await self.compactions.run(due, reply.store.turn.session, reply.store.counters, reply.model)
+
+    def _compact_later(self, request: ChatRequest, reply: LiveReply) -> None:
+        due = request.options.compaction
+        if due is not None and not due.inline and reply.is_complete and reply.store.may_compact:
+            self.compactions.start(due, reply.store.turn.session, reply.store.counters, reply.model)
+
+
+def _continued(request: ChatRequest, loaded: Loaded) -> Conversation:
+    options = request.options
+    return continued(loaded, Request.of(request.messages), options.message_filter, options.history)
+
+
+def _facts(request: ChatRequest) -> dict[str, str]:
+    """What the metadata of a reply keep of a request that may be repeated."""
+    if request.idempotency_key is None:
+        return {}
+    new = Request.of(request.messages).new
+    return {"idempotency_key": request.idempotency_key, "request_hash": event_ids.of_request(new)}
+
+
+def _written(appended: Appended | None, loaded: Loaded) -> tuple[str, ...]:
+    """The events that were appended, without those that the log held already."""
+    if appended is None or not appended.appended:
+        return ()
+    known: Sequence[Event] = [*loaded.window, *loaded.newest_turn]
+    last = max((event.seq for event in known), default=0)
+    return tuple(event.id for event in appended.events if event.seq > last)
+
+
+def _warn(*, dropped: int, overruled: int) -> None:
+    if dropped:
+        log.warning(
+            "orphans_left_out",
+            messages=dropped,
+            reason="calls without all of their results: an interrupted tool loop, or a filter that hides them",
+        )
+    if overruled:
+        log.warning("message_filter_overruled", messages=overruled, reason="a result is stored as its call is")

@@ -1,0 +1,87 @@
+"""The tools that the service runs itself in a chat: which there are, and what a model's call of one comes to."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from app.domain.errors import DomainError
+from app.domain.messages import tool_calls_of
+from app.domain.recall import CONVERSATION_SEARCH
+from app.domain.sessions import Session
+from app.domain.tool_definitions import DEFINITIONS, ToolDefinition, render
+from app.services import recall
+from app.storage.database import Database
+
+log = structlog.get_logger()
+
+FAILED = "Error: this tool does not work at the moment. Go on without it, or try again later."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceTool:
+    """A tool, and what runs it on the arguments that a model wrote."""
+
+    definition: ToolDefinition
+    run: Callable[[str], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceTools:
+    """The tools that are added to one request."""
+
+    tools: Mapping[str, ServiceTool]
+
+    def __bool__(self) -> bool:
+        return bool(self.tools)
+
+    def definitions(self) -> list[dict[str, Any]]:
+        return render([tool.definition for tool in self.tools.values()], "openai")
+
+    def places_of(self, message: Mapping[str, Any]) -> list[int]:
+        """Which of a message's calls are for the service."""
+        return [place for place, call in enumerate(tool_calls_of(message)) if call.name in self.tools]
+
+    async def run(self, message: Mapping[str, Any], places: Sequence[int]) -> list[dict[str, Any]]:
+        """The results of the calls at these places, as messages."""
+        calls = tool_calls_of(message)
+        return [
+            {
+                "role": "tool",
+                "tool_call_id": calls[place].id,
+                "content": await _answer(self.tools[calls[place].name], calls[place].arguments),
+            }
+            for place in places
+        ]
+
+
+def tools_for(
+    db: Database, session: Session, body: Mapping[str, Any], *, with_recall: bool, page_size: int
+) -> ServiceTools:
+    """What a request gets: nothing that its own tools have a name of, and nothing when it wants no calls."""
+    if body.get("tool_choice") == "none" or not with_recall:
+        return ServiceTools(tools={})
+
+    async def search(arguments: str) -> str:
+        answer = await recall.conversation_search(db, session, arguments, page_size=page_size)
+        return answer.content
+
+    definition = next(tool for tool in DEFINITIONS if tool.name == CONVERSATION_SEARCH)
+    offered = {CONVERSATION_SEARCH: ServiceTool(definition=definition, run=search)}
+    taken = names_of(body.get("tools"))
+    return ServiceTools(tools={name: tool for name, tool in offered.items() if name not in taken})
+
+
+def names_of(tools: Any) -> set[str]:
+    """The names of the tools of a request."""
+    bodies = [tool.get(tool.get("type"), {}) for tool in tools or () if isinstance(tool, dict)]
+    return {body["name"] for body in bodies if isinstance(body, dict) and isinstance(body.get("name"), str)}
+
+
+async def _answer(tool: ServiceTool, arguments: str) -> str:
+    try:
+        return await tool.run(arguments)
+    except DomainError as error:
+        log.warning("service_tool_failed", tool=tool.definition.name, reason=type(error).__name__)
+        return FAILED
