@@ -43,19 +43,19 @@ class Explained:
     """The plans of all statements that a Database runs, from its connections' first one on."""
 
     def __init__(self, db) -> None:
-        self._logged: list[str] = []
+        self.logged: list[str] = []
         for engine in (db._log, db._search):
             event.listen(engine.sync_engine, "connect", lambda connection, _: connection.run_async(self._follow))
 
     async def of(self, call):
         """What the call returns, and the plans of its statements."""
-        self._logged.clear()
+        self.logged.clear()
         result = await call
         await asyncio.sleep(0)  # Log messages are handed over by the event loop.
-        return result, [json.loads(text[text.index("{") :])["Plan"] for text in self._logged]
+        return result, [json.loads(text[text.index("{") :])["Plan"] for text in self.logged]
 
     async def _follow(self, connection) -> None:
-        connection.add_log_listener(lambda _, message: self._logged.append(message.message))
+        connection.add_log_listener(lambda _, message: self.logged.append(message.message))
         await connection.execute(_SETTINGS)
 
 
