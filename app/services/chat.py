@@ -15,19 +15,20 @@ from uuid_utils import uuid7
 from app.domain import event_ids, guards, prompt
 from app.domain.chat import ChatRequest, Report
 from app.domain.conversation import Conversation, Loaded, Request, Said, continued
-from app.domain.errors import CallAbandoned, CallAnswered, CallUnknown, Fault, InvalidInput, SessionExists
+from app.domain.errors import CallAbandoned, CallAnswered, CallUnknown, SessionExists
 from app.domain.events import Appended, Event, NewEvent
 from app.domain.filters import ACTIVE
 from app.domain.leases import TurnWrite
 from app.domain.prompt import Budget, Prompt
 from app.domain.sessions import Lifetime, NewSession, Session
 from app.domain.tokens import CountTokens
+from app.domain.tool_definitions import ToolDefinition
 from app.llm.upstream import Upstream
 from app.services.append import append_in_turn, counted
 from app.services.chat_compaction import ChatCompactions
 from app.services.live_reply import LiveReply
 from app.services.reply_store import ReplyStore
-from app.services.service_tools import ServiceTools, tools_for
+from app.services.service_tools import added_to, tools_for
 from app.services.stored_reply import StoredReply, delivered_message
 from app.services.turns import Turn, Turns
 from app.storage import calls, histories, reads, sessions
@@ -78,9 +79,10 @@ class Chat:
         when nobody waits any more.
         """
         model = self.upstream.model_for(request.body.get("model"))
+        added = added_to(request.body, with_recall=request.options.recall)
         turn = await self._turn(request, gone)
         async with self.turns.kept(turn):
-            reply = await self._prepared(request, turn, model)
+            reply = await self._prepared(request, turn, model, added)
             try:
                 yield reply
             finally:
@@ -120,9 +122,11 @@ class Chat:
         except SessionExists:
             log.info("chat_session_created_by_another")
 
-    async def _prepared(self, request: ChatRequest, turn: Turn, model: str | None) -> Reply:
+    async def _prepared(
+        self, request: ChatRequest, turn: Turn, model: str | None, added: Sequence[ToolDefinition]
+    ) -> Reply:
         session = turn.session
-        tools = self._tools(request, session)
+        tools = tools_for(self.db, session, added, page_size=self.settings.recall_page_size)
         of = event_ids.fingerprint(session.key, request.idempotency_key)
         reply_id, answer = await self._reply_id(request, session, of)
         if answer is not None:
@@ -168,15 +172,6 @@ class Chat:
         )
         reply.before_end = lambda: self._compact_inline(request, reply)
         return reply
-
-    def _tools(self, request: ChatRequest, session: Session) -> ServiceTools:
-        with_recall = request.options.recall
-        tools = tools_for(
-            self.db, session, request.body, with_recall=with_recall, page_size=self.settings.recall_page_size
-        )
-        if tools and request.body.get("n") not in {None, 1}:
-            raise InvalidInput(Fault(("body", "n"), "With tools that the service runs, n is 1: one answer goes on."))
-        return tools
 
     async def _reply_id(self, request: ChatRequest, session: Session, of: str) -> tuple[str, Event | None]:
         """The id that the reply will have; with a key, the complete reply that the log holds already."""

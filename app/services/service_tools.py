@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from app.domain.errors import DomainError
+from app.domain.errors import DomainError, Fault, InvalidInput
 from app.domain.messages import tool_calls_of
 from app.domain.recall import CONVERSATION_SEARCH
 from app.domain.sessions import Session
@@ -56,21 +56,28 @@ class ServiceTools:
         ]
 
 
-def tools_for(
-    db: Database, session: Session, body: Mapping[str, Any], *, with_recall: bool, page_size: int
-) -> ServiceTools:
-    """What a request gets: nothing that its own tools have a name of, and nothing when it wants no calls."""
-    if body.get("tool_choice") == "none" or not with_recall:
-        return ServiceTools(tools={})
+def added_to(body: Mapping[str, Any], *, with_recall: bool) -> list[ToolDefinition]:
+    """What a request gets: nothing that its own tools have a name of, and nothing when it wants no calls.
+
+    Raises InvalidInput for a request that cannot have any.
+    """
+    if not with_recall or body.get("tool_choice") == "none":
+        return []
+    taken = names_of(body.get("tools"))
+    added = [tool for tool in DEFINITIONS if tool.name == CONVERSATION_SEARCH and tool.name not in taken]
+    if added and body.get("n") not in {None, 1}:
+        raise InvalidInput(Fault(("body", "n"), "With tools that the service runs, n is 1: one answer goes on."))
+    return added
+
+
+def tools_for(db: Database, session: Session, added: Sequence[ToolDefinition], *, page_size: int) -> ServiceTools:
+    """The tools at work on one session."""
 
     async def search(arguments: str) -> str:
         answer = await recall.conversation_search(db, session, arguments, page_size=page_size)
         return answer.content
 
-    definition = next(tool for tool in DEFINITIONS if tool.name == CONVERSATION_SEARCH)
-    offered = {CONVERSATION_SEARCH: ServiceTool(definition=definition, run=search)}
-    taken = names_of(body.get("tools"))
-    return ServiceTools(tools={name: tool for name, tool in offered.items() if name not in taken})
+    return ServiceTools(tools={tool.name: ServiceTool(definition=tool, run=search) for tool in added})
 
 
 def names_of(tools: Any) -> set[str]:

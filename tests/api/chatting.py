@@ -50,7 +50,13 @@ class Chats:
 
 
 @asynccontextmanager
-async def chatting(url, **settings):
+async def chatting(url, upstream_of=None, **settings):
+    """A service with an upstream of its own, or, as another replica, with that of the first."""
+    if upstream_of is not None:
+        options = {"upstream_url": upstream_of.upstream.url, "upstream_model": "small"}
+        async with serving(url, **options, **settings) as http:
+            yield Chats(http, upstream_of.upstream)
+        return
     with scripted_upstream() as upstream:
         upstream.reset(Answer("answer"))
         async with serving(url, upstream_url=upstream.url, upstream_model="small", **settings) as http:
