@@ -17,6 +17,11 @@ class Chats:
         self.http = http
         self.upstream = upstream
 
+    @property
+    def compactions(self):
+        """Those in the background."""
+        return self.http._transport.app.state.services.chat.compactions
+
     async def post(self, *messages, session="s", path="/v1/chat/completions", headers=None, **fields):
         body = {"session_id": session, "messages": [said(message) for message in messages], **fields}
         return await self.http.post(path, json=body, headers=headers)
