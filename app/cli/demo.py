@@ -18,7 +18,8 @@ import uvicorn
 from rich.console import Console
 
 from app.cli.database import database_url, migrate
-from app.cli.demo_story import SESSIONS, USER
+from app.cli.demo_llm import scripted_llm
+from app.cli.demo_story import CHAT, LATER, SESSIONS, USER
 from app.config import Settings
 from app.main import create_app
 
@@ -26,7 +27,7 @@ _PATIENCE_SECONDS = 30
 
 
 def demo() -> None:
-    """Show what the service does: windows, prompts, recall. On throw-away data, without a network."""
+    """Show what the service does: windows, recall, chat, compaction. On throw-away data, without a network."""
     console = Console(highlight=False, soft_wrap=True)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))  # The story is the output.
     console.print("Starting PostgreSQL and the service on throw-away data …", style="dim")
@@ -49,6 +50,9 @@ class _Story:
         self._recall_in_one_session()
         self._recall_across_sessions()
         self._wrong_calls()
+        self._chat()
+        self._compaction()
+        self._recall_of_what_was_compacted()
 
     def _remember(self) -> None:
         self._chapter("Remember", "Three conversations over two months, kept word for word, tool calls included.")
@@ -101,6 +105,50 @@ class _Story:
         changed = {"id": "mara-may-0", "message": {"role": "user", "content": "I never said that."}}
         self._call("POST", "/v1/sessions/mara-may/events", {"events": [changed]}, shown="a stored id, other words")
 
+    def _chat(self) -> None:
+        self._chapter(
+            "Chat",
+            "Any OpenAI client that names a session has a memory: the service loads the history, asks the LLM, and "
+            "stores both sides. The LLM of this demo is scripted; it answers from a list.",
+        )
+        for text in CHAT:
+            self._ask(text)
+
+    def _compaction(self) -> None:
+        self._chapter(
+            "Compaction",
+            "Old turns leave the prompt, and a summary takes their place. The log keeps every word. A chat does this "
+            "by itself when its trigger fires; here it is asked for.",
+        )
+        strategy = {"summarize": {"max_events": 2, "overlap": 0}}
+        done = self._call(
+            "POST", "/v1/sessions/mara-june/compact", {"strategy": strategy}, shown=json.dumps(strategy)
+        )
+        self._say(f"archived {done['archived']} events; the prompt now is:")
+        for message in self._call("GET", "/v1/sessions/mara-june/context")["messages"]:
+            self._say(_line(message))
+
+    def _recall_of_what_was_compacted(self) -> None:
+        self._chapter(
+            "Recall of what was compacted away",
+            "The summary left the receipt out. With memory.recall the model gets a search over the whole log; the "
+            "service runs it, and the client sees the answer alone.",
+        )
+        self._ask(LATER, memory={"recall": True})
+
+    def _ask(self, text: str, **options: Any) -> None:
+        body = {
+            "session_id": "mara-june",
+            "user_id": USER,
+            "messages": [{"role": "user", "content": text}],
+            **options,
+        }
+        answer = self._call(
+            "POST", "/v1/chat", body, shown=json.dumps({"memory": options["memory"]}) if options else ""
+        )
+        self._say(f"user: {text}")
+        self._say(_line(answer["choices"][0]["message"]))
+
     def _tool(self, path: str, arguments: dict[str, Any]) -> None:
         answer = self._call("POST", path, arguments, shown=json.dumps(arguments, ensure_ascii=False))
         if answer["is_error"]:
@@ -134,9 +182,10 @@ def _service() -> Iterator[str]:
     """The whole service on an embedded PostgreSQL in a folder that is removed afterwards; yields its URL."""
     folder = Path(tempfile.mkdtemp(prefix="turnkeeper-demo-"))
     # Whatever is set for the real service is not meant for throw-away data.
-    settings = Settings.model_construct(**{**_defaults(), "data_dir": folder})
+    own = {"data_dir": folder, "upstream_model": "scripted"}
     try:
-        with database_url(settings) as url:
+        with scripted_llm() as llm, database_url(Settings.model_construct(**{**_defaults(), **own})) as url:
+            settings = Settings.model_construct(**{**_defaults(), **own, "upstream_url": llm})
             asyncio.run(migrate(url, settings))
             app = create_app(settings, database_url=url)
             server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))

@@ -83,3 +83,13 @@ SESSIONS: tuple[tuple[str, str, list[dict[str, Any]]], ...] = (
         ],
     ),
 )
+
+# What she then says in a chat, through the service; the deposit is what the summary will leave out.
+CHAT = (
+    "Let us plan the opening of the shop on 12 June.",
+    "40 guests. What do we offer them?",
+    "My sister Ilse can play the accordion.",
+    "I paid the deposit for the tables, 75 euros, receipt 2231.",
+    "And if the weather is bad?",
+)
+LATER = "What was the number of the receipt?"

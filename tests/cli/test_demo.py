@@ -16,3 +16,8 @@ def test_the_demo_tells_the_story():
     assert window.strip().startswith("user: Check crumbandcrust"), "the window begins where the turn does"
     assert "mara-march" in told[told.index("cross_session_search") :]
     assert "409: Stored with another message" in told
+    assert "scripted" in told
+    summary = told[told.index("archived 8 events") : told.index("Recall of what was compacted away")]
+    assert "Ilse plays the accordion" in summary
+    assert "2231" not in summary
+    assert "receipt 2231" in told[told.index("Recall of what was compacted away") :]
