@@ -36,7 +36,9 @@ class SettingsError(Exception):
 class Settings(BaseSettings):
     """Everything that can be set. Each name is an environment variable with the prefix `TURNKEEPER_`."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_file=".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+    )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8088, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")

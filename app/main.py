@@ -72,7 +72,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         sweeper.cancel()
         with suppress(asyncio.CancelledError):
             await sweeper
-        await compactions.finish()
+        await services.chat.finish()
         await upstream.close()
         await db.close()
 

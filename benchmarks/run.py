@@ -25,7 +25,7 @@ from app.domain.compaction import Plan
 from app.storage import compactions, sessions
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
-from benchmarks import data, servers
+from benchmarks import chat, data, servers
 from benchmarks.client import Load, get, load, post
 from benchmarks.data import Session
 from benchmarks.floor import TABLES
@@ -81,10 +81,13 @@ def _results(folder: Path, sizes: Sizes) -> Iterator[Result]:
         dsn = f"postgresql://postgres@/turnkeeper?host={postgres.socket_dir}"
         asyncio.run(_prepare(url, dsn, sizes))
         with ExitStack() as running:
-            service = running.enter_context(servers.service(folder, database_url=url))
+            llm = running.enter_context(servers.upstream(folder))
+            own = {"upstream_url": f"http://127.0.0.1:{llm.port}/v1", "upstream_model": "none"}
+            service = running.enter_context(servers.service(folder, database_url=url, **own))
             floor = running.enter_context(servers.floor(folder, dsn))
-            run = _Run(service.port, floor.port, sizes)
+            run = _Run(service.port, floor.port, llm.port, sizes)
             yield from run.appends()
+            yield from run.chats()
             yield from run.windows()
             yield from run.searches()
             megabytes = psutil.Process(service.pid).memory_info().rss / 2**20
@@ -114,6 +117,7 @@ async def _prepare(url: str, dsn: str, sizes: Sizes) -> None:
 class _Run:
     service: int
     floor: int
+    llm: int
     sizes: Sizes
 
     def appends(self) -> Iterator[Result]:
@@ -124,6 +128,15 @@ class _Run:
             service, floor = self._alternate((self.service, ours), (self.floor, bare))
             name = f"append of one event, {count} client{'s' if count > 1 else ''}"
             yield _rate_of_floor(name, service, floor)
+
+    def chats(self) -> Iterator[Result]:
+        append = [[post("/v1/sessions/append-0/events", {"events": [{"message": MESSAGE}]})]]
+        turns = [chat.turns("turn")]
+        turn, bare, appended = self._alternate((self.service, turns), (self.llm, turns), (self.service, append))
+        own = Load(rate=turn.rate, p50=turn.p50 - bare.p50)
+        yield _ratio("chat turn without the upstream's time", own, appended, what="an append", at_most=3)
+        late = chat.first_chunks(self.service, seconds=self.sizes.rounds * self.sizes.seconds)
+        yield Result("first streamed byte after the upstream's, p50", f"{late:.2f} ms", "<= 2 ms", late <= 2)
 
     def windows(self) -> Iterator[Result]:
         newest, short = (

@@ -39,6 +39,15 @@ def floor(folder: Path, database: str) -> Iterator[Server]:
 
 
 @contextmanager
+def upstream(folder: Path) -> Iterator[Server]:
+    """An LLM that answers at once."""
+    options = ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
+    command = [sys.executable, "-m", "uvicorn", "benchmarks.upstream:app", *options]
+    with _running(command, folder, {}, port="UVICORN_PORT", ready="/") as server:
+        yield server
+
+
+@contextmanager
 def _running(command: list[str], folder: Path, names: dict[str, str], *, port: str, ready: str) -> Iterator[Server]:
     free = _free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TURNKEEPER_")}

@@ -14,7 +14,8 @@ from app.cli.database import database_url, migrate
 from app.config import Settings, load_settings
 from app.main import create_app
 
-_GRACE_SECONDS = 30
+# Streams that have not ended by then are stored as interrupted, well before a container is killed (30 s).
+_GRACE_SECONDS = 20
 
 
 def serve(

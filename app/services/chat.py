@@ -5,9 +5,10 @@ upstream works.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from uuid_utils import uuid7
@@ -70,6 +71,13 @@ class Chat:
     compactions: ChatCompactions
     count_tokens: CountTokens
     settings: ChatSettings
+    _at_work: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    async def finish(self) -> None:
+        """Wait for the chats that are being answered, which may have been cancelled, and for what they left to do."""
+        while self._at_work:
+            await asyncio.wait(set(self._at_work))
+        await self.compactions.finish()
 
     @asynccontextmanager
     async def answering(self, request: ChatRequest, gone: asyncio.Event) -> AsyncIterator[Reply]:
@@ -78,6 +86,23 @@ class Chat:
         Raises what is wrong with the request, the session or the turn, and then has stored nothing. `gone` is set
         when nobody waits any more.
         """
+        with self._noted():
+            async with self._answering(request, gone) as reply:
+                yield reply
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("A chat is answered in a task.")
+        self._at_work.add(task)
+        try:
+            yield
+        finally:
+            self._at_work.discard(task)
+
+    @asynccontextmanager
+    async def _answering(self, request: ChatRequest, gone: asyncio.Event) -> AsyncIterator[Reply]:
         model = self.upstream.model_for(request.body.get("model"))
         added = added_to(request.body, with_recall=request.options.recall)
         turn = await self._turn(request, gone)
