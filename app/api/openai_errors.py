@@ -34,6 +34,10 @@ _PREFIXES = tuple(
         "evals",
         "videos",
         "organization",
+        "graders",
+        "skills",
+        "chatkit",
+        "engines",
     )
 )
 

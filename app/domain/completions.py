@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from app.domain import json_values
 from app.domain.deltas import Reply
-from app.domain.messages import text_of
+from app.domain.messages import text_of, tool_calls_of
 
 Completion = Mapping[str, Any]
 
@@ -21,6 +22,16 @@ def message_of(completion: Any) -> dict[str, Any]:
         return {"role": "assistant", **choice["message"]}
     except (TypeError, KeyError, AttributeError, StopIteration) as error:
         raise NotACompletion from error
+
+
+def without_cut_calls(message: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
+    """The message less the calls that the token limit cut off: half a call is none, and would break prompts."""
+    calls = message.get("tool_calls")
+    if finish_reason != "length" or not calls:
+        return message
+    whole = [call for call, parsed in zip(calls, tool_calls_of(message), strict=True) if _is_json(parsed.arguments)]
+    rest = {name: value for name, value in message.items() if name != "tool_calls"}
+    return {**rest, "tool_calls": whole} if whole else rest
 
 
 def finish_reason_of(completion: Completion) -> str | None:
@@ -133,6 +144,14 @@ def chunks_of(message: Mapping[str, Any], facts: Mapping[str, Any], *, wants_usa
     if wants_usage and facts.get("usage") is not None:
         chunks.append({**head, "choices": [], "usage": facts["usage"]})
     return chunks
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json_values.decode(text)
+    except json_values.InvalidJson:
+        return False
+    return True
 
 
 def _head(facts: Mapping[str, Any], kind: str) -> dict[str, Any]:

@@ -33,6 +33,8 @@ class SessionRecord(Struct, tag_field="kind", tag="session", kw_only=True, froze
     active_turn_count: Count
     active_token_count: Count
     last_event_at: Instant | None
+    # Up to where it was answered; exports of earlier versions do not tell.
+    answered_seq: Count = 0
 
 
 class EventRecord(Struct, tag_field="kind", tag="event", kw_only=True, frozen=True, forbid_unknown_fields=True):

@@ -23,7 +23,15 @@ class Session:
     active_event_count: int
     active_turn_count: int
     active_token_count: int
+    superseded_token_count: int
     last_event_at: datetime | None
+
+    @property
+    def counters(self) -> "Counters":
+        return Counters(
+            active_turns=self.active_turn_count,
+            active_tokens=self.active_token_count - self.superseded_token_count,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +54,10 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What a trigger looks at: figures of the session's row, so that no event is read."""
+    """What a trigger looks at: figures of the session's row, so that no event is read.
+
+    `active_tokens` are without those of system messages that a later one took the place of.
+    """
 
     active_turns: int
     active_tokens: int

@@ -30,7 +30,7 @@ class ChatCompactions:
     async def run(self, due: ChatCompaction, session: Session, counters: Counters | None, model: str | None) -> None:
         """Compact when the trigger fires."""
         try:
-            if counters is not None and await self._compactor.fires(due.trigger, session, counters):
+            if counters is not None and due.trigger.fires(counters):
                 await self._compact(due, session, model)
         except DomainError as error:
             log.warning("chat_compaction_failed", reason=type(error).__name__)

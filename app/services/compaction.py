@@ -1,6 +1,6 @@
 """Compaction on demand: read, decide, ask for a summary where one is wanted, apply; nothing is held while waiting."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 from uuid_utils import uuid7
@@ -9,7 +9,7 @@ from app.domain import summaries
 from app.domain.compaction import ActiveWindow, Cut, Plan, Reason, Strategy, Summarize, Trigger, plan
 from app.domain.events import Event
 from app.domain.filters import ACTIVE
-from app.domain.sessions import Counters, Session
+from app.domain.sessions import Session
 from app.domain.text import is_blank
 from app.domain.tokens import CountTokens
 from app.llm.upstream import Upstream
@@ -47,18 +47,9 @@ class Compactor:
             session = await sessions.get(connection, session_id)
         if if_version is not None and if_version != session.event_version:
             return _nothing(session, "conflict")
-        counters = Counters(active_turns=session.active_turn_count, active_tokens=session.active_token_count)
-        if trigger is not None and not await self.fires(trigger, session, counters):
+        if trigger is not None and not trigger.fires(session.counters):
             return _nothing(session, "trigger")
         return await self.run(session, strategy)
-
-    async def fires(self, trigger: Trigger, session: Session, counters: Counters) -> bool:
-        """Whether it is time; system messages that a later one took the place of do not count."""
-        if not trigger.fires(counters) or not session.allow_system_messages:
-            return trigger.fires(counters)
-        async with self.db.autocommit() as connection:
-            superseded = await compactions.superseded_tokens(connection, session.key)
-        return trigger.fires(replace(counters, active_tokens=counters.active_tokens - superseded))
 
     async def run(self, session: Session, strategy: Strategy, *, model: str | None = None) -> Compacted:
         """Compact this very session; `model` summarizes where the strategy names none.

@@ -1,6 +1,7 @@
 """The upstream's answer on its way to the client: whole or streamed, with the rounds that the service runs itself."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -35,8 +36,12 @@ async def _nothing() -> None:
     pass
 
 
-class _ErrorPassedOn(UpstreamFailed):
-    """The upstream ended its stream with an error event, which the client has got as it came."""
+class _ErrorEvent(UpstreamFailed):
+    """The upstream ended its stream with an error event, which is passed on as it came."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__("it ended its stream with an error")
+        self.raw = raw
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,8 +112,7 @@ class LiveReply:
         except DomainError as error:
             log.warning("chat_stream_broke_off", reason=type(error).__name__)
             await uninterrupted(self._store_interrupted())
-            if not isinstance(error, _ErrorPassedOn):
-                await emit(encoded(json_values.encode(_error_event(error)).encode()))
+            await emit(error.raw if isinstance(error, _ErrorEvent) else _event(_error_of(error)))
         else:
             await emit(encoded(DONE))
 
@@ -120,7 +124,7 @@ class LiveReply:
         while True:
             await self._stream_round(client, emit)
             reply = self._reply
-            message = reply.message()
+            message = completions.without_cut_calls(reply.message(), reply.finish_reason)
             places = self.tools.places_of(message)
             asks_client = len(places) < len(message.get("tool_calls") or [])
             if not places or asks_client or self._is_last_round:
@@ -169,8 +173,7 @@ class LiveReply:
     async def _pass_on(self, event: ServerSentEvent, client: ClientStream, emit: Emit) -> None:
         chunk = _chunk(event)
         if chunk.get("error"):
-            await emit(event.raw)
-            raise _ErrorPassedOn("it ended its stream with an error")
+            raise _ErrorEvent(event.raw)
         if not self.tools:
             self._reply.add(chunk)
             await emit(event.raw)
@@ -261,7 +264,8 @@ class LiveReply:
 def _read(answer: WholeAnswer) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         completion = json_values.decode(answer.body)
-        return completion, completions.message_of(completion)
+        message = completions.message_of(completion)
+        return completion, completions.without_cut_calls(message, completions.finish_reason_of(completion))
     except (json_values.InvalidJson, completions.NotACompletion) as error:
         raise UpstreamFailed("its answer is no chat completion") from error
 
@@ -280,8 +284,10 @@ def _event(chunk: Mapping[str, Any]) -> bytes:
     return encoded(json_values.encode(chunk).encode())
 
 
-def _error_event(error: DomainError) -> dict[str, Any]:
-    return {"error": {"message": str(error), "type": "server_error", "param": None, "code": type(error).__name__}}
+def _error_of(error: DomainError) -> dict[str, Any]:
+    """In the shape in which OpenAI's SDKs find an error in a stream."""
+    code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
+    return {"error": {"message": str(error), "type": "server_error", "param": None, "code": code}}
 
 
 async def _never_silent(events: AsyncIterator[ServerSentEvent], emit: Emit) -> AsyncIterator[ServerSentEvent]:

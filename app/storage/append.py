@@ -48,7 +48,7 @@ WITH target AS MATERIALIZED (
         active_event_count = s.active_event_count + CAST(:events AS bigint),
         active_turn_count = s.active_turn_count + CAST(:turns AS bigint),
         active_token_count = s.active_token_count + CAST(:total_tokens AS bigint),
-        last_event_at = coalesce(CAST(:last_event_at AS timestamptz), now()), {answered}
+        last_event_at = coalesce(CAST(:last_event_at AS timestamptz), now()), {answered} {superseded}
         expires_at = CASE WHEN s.ttl_sliding AND s.ttl_seconds IS NOT NULL
                           THEN LEAST(now() + s.ttl_seconds * interval '1 second', {latest}) ELSE s.expires_at END
     WHERE s.{column} = :subject AND {live}
@@ -56,7 +56,7 @@ WITH target AS MATERIALIZED (
       AND (CAST(:expected_version AS bigint) IS NULL OR s.event_version = CAST(:expected_version AS bigint))
       AND (s.allow_system_messages OR NOT CAST(:has_system AS boolean)) {none_known} {if_held}
     RETURNING s.key, s.user_id, s.event_version, s.last_seq - :seq_gap * CAST(:events AS bigint) AS base,
-              s.active_turn_count, s.active_token_count,
+              s.active_turn_count, s.active_token_count - s.superseded_token_count AS active_tokens,
               s.compaction_retry_at IS NULL OR s.compaction_retry_at <= now() AS may_compact
 ), written AS (
     INSERT INTO events (session_key, seq, id, user_id, type, timestamp, message, digest, search_text,
@@ -80,7 +80,7 @@ WITH target AS MATERIALIZED (
     FROM moved m CROSS JOIN unnest(CAST(:types AS text[])) WITH ORDINALITY AS i (type, place)
 )
 SELECT t.key, t.user_id, t.allow_system_messages, t.event_version AS version_before,
-       m.event_version, m.base, m.active_turn_count, m.active_token_count, m.may_compact, now() AS now,
+       m.event_version, m.base, m.active_turn_count, m.active_tokens, m.may_compact, now() AS now,
        {replayed} AS replayed, {conflicting} AS conflicting, {is_held} AS held
 FROM target t LEFT JOIN moved m ON true
 """
@@ -131,6 +131,11 @@ _RELEASE = """held AS (
     DELETE FROM turn_leases
     WHERE session_key = (SELECT key FROM target) AND token = CAST(:lease_token AS uuid) RETURNING session_key
 ),"""
+# The latest system message takes the place of those before it.
+_SUPERSEDED = """
+        superseded_token_count = s.superseded_token_count + s.system_token_count
+                                 + CAST(:superseded_tokens AS bigint),
+        system_token_count = CAST(:system_tokens AS bigint),"""
 _IS_HELD = "EXISTS (SELECT FROM held)"
 _ANSWERED = (
     "answered_seq = CASE WHEN {held} THEN s.last_seq + :seq_gap * CAST(:events AS bigint) ELSE s.answered_seq END,"
@@ -195,10 +200,14 @@ async def append(
             "lease_seconds": turn.lease.seconds,
             "late_metadata": late,
         }
+    if batch.has_system:
+        *earlier, latest = [event.tokens for event in events if event.type == "system"]
+        parameters |= {"system_tokens": latest, "superseded_tokens": sum(earlier)}
     statement = _statement(
         by_key=isinstance(subject, int),
         named=named,
         has_answers=any(entry.answers is not None for entry in batch.entries),
+        has_system=batch.has_system,
         has_lease=turn is not None and turn.lease is not None,
         required=turn is not None and turn.required,
         releases=turn is not None and turn.releases,
@@ -253,6 +262,7 @@ def _statement(
     by_key: bool,
     named: bool,
     has_answers: bool,
+    has_system: bool,
     has_lease: bool,
     required: bool,
     releases: bool,
@@ -268,6 +278,7 @@ def _statement(
         "late_values": ", CAST(:late_metadata AS text[])" if has_lease else "",
         "late_name": "late_metadata," if has_lease else "",
         "metadata": f"CASE WHEN {is_held} THEN i.metadata ELSE i.late_metadata END" if has_lease else "i.metadata",
+        "superseded": _SUPERSEDED if has_system else "",
         "answered": _ANSWERED.format(held=is_held) if answers_all else "",
     }
     return text(_APPEND.format(live=LIVE_SQL, latest=LATEST, **parts))
@@ -276,7 +287,7 @@ def _statement(
 def _counters(row: Mapping[str, Any]) -> Counters | None:
     if row["active_turn_count"] is None:
         return None
-    return Counters(active_turns=row["active_turn_count"], active_tokens=row["active_token_count"])
+    return Counters(active_turns=row["active_turn_count"], active_tokens=row["active_tokens"])
 
 
 def _columns(entries: Sequence[Entry]) -> dict[str, list[object]]:

@@ -11,15 +11,6 @@ from app.domain.events import NewEvent
 from app.storage.append import event_columns
 from app.storage.sessions import LIVE_SQL
 
-# Earlier system messages stay active until the next compaction, but no prompt holds them any more.
-_SUPERSEDED_TOKENS = text("""
-SELECT coalesce(sum(s.tokens) FILTER (WHERE s.newer > 1), 0)::bigint FROM (
-    SELECT e.tokens, row_number() OVER (ORDER BY e.seq DESC) AS newer
-    FROM events e JOIN active_events a ON a.session_key = e.session_key AND a.seq = e.seq
-    WHERE e.session_key = :key AND e.type = 'system'
-) s
-""")
-
 # The lock, and the comparison: another compaction since the plan was made moved the generation.
 _LOCK = text(f"""
 SELECT key FROM sessions WHERE key = :key AND compaction_generation = :generation AND {LIVE_SQL} FOR UPDATE
@@ -31,7 +22,8 @@ WITH archived AS (
 )
 SELECT count(*) AS events,
        count(*) FILTER (WHERE e.type = 'user' AND NOT e.synthetic) AS turns,
-       coalesce(sum(e.tokens), 0)::bigint AS tokens
+       coalesce(sum(e.tokens), 0)::bigint AS tokens,
+       coalesce(sum(e.tokens) FILTER (WHERE e.type = 'system'), 0)::bigint AS system_tokens
 FROM archived a JOIN events e ON e.session_key = :key AND e.seq = a.seq
 """)
 
@@ -67,7 +59,8 @@ UPDATE sessions SET
     event_count = event_count + :inserted,
     active_event_count = active_event_count + :inserted - :events,
     active_turn_count = active_turn_count - :turns,
-    active_token_count = active_token_count + :inserted_tokens - :tokens
+    active_token_count = active_token_count + :inserted_tokens - :tokens,
+    superseded_token_count = superseded_token_count - :system_tokens
 WHERE key = :key
 RETURNING event_version
 """)
@@ -83,11 +76,6 @@ WHERE key = :key
 async def note_failure(connection: AsyncConnection, session_key: int) -> None:
     """Have the next compaction of a chat wait: half a minute, doubled with each failure in a row, at most an hour."""
     await connection.execute(_FAILED, {"key": session_key})
-
-
-async def superseded_tokens(connection: AsyncConnection, session_key: int) -> int:
-    """Tokens of the active system messages that a later one took the place of."""
-    return int(await connection.scalar(_SUPERSEDED_TOKENS, {"key": session_key}) or 0)
 
 
 async def apply(connection: AsyncConnection, session_key: int, plan: Plan, *, generation: int) -> int | None:

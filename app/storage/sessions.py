@@ -181,6 +181,7 @@ def session_of(row: RowMapping | Mapping[str, Any]) -> Session:
         active_event_count=row["active_event_count"],
         active_turn_count=row["active_turn_count"],
         active_token_count=row["active_token_count"],
+        superseded_token_count=row["superseded_token_count"],
         last_event_at=row["last_event_at"],
     )
 

@@ -26,6 +26,8 @@ sessions = Table(
     Column("last_event_at", DateTime(timezone=True)),
     Column("deleted_at", DateTime(timezone=True)),
     Column("answered_seq", BigInteger, nullable=False),
+    Column("system_token_count", BigInteger, nullable=False),
+    Column("superseded_token_count", BigInteger, nullable=False),
     Column("compaction_failures", Integer, nullable=False),
     Column("compaction_retry_at", DateTime(timezone=True)),
 )

@@ -45,11 +45,11 @@ _FIND_SESSION = text(f"SELECT key, user_id, created_at FROM sessions WHERE id = 
 # in, where compactions brought in more summaries than they count for.
 _RESTORE_SESSION = text("""
 INSERT INTO sessions (id, user_id, created_at, expires_at, ttl_seconds, ttl_sliding, allow_system_messages, metadata,
-                      event_version, compaction_generation, last_seq, last_event_at)
+                      event_version, compaction_generation, last_seq, last_event_at, answered_seq)
 SELECT :id, :user_id, CAST(:created_at AS timestamptz), CAST(:expires_at AS timestamptz),
        CAST(:ttl_seconds AS bigint), :ttl_sliding, :allow_system_messages, CAST(:metadata AS json),
        CAST(:event_version AS bigint) - CAST(:event_count AS bigint), CAST(:compaction_generation AS bigint),
-       CAST(:last_seq AS bigint), CAST(:last_event_at AS timestamptz)
+       CAST(:last_seq AS bigint), CAST(:last_event_at AS timestamptz), CAST(:answered_seq AS bigint)
 WHERE CAST(:expires_at AS timestamptz) IS NULL OR CAST(:expires_at AS timestamptz) > now()
 ON CONFLICT (id) WHERE deleted_at IS NULL DO NOTHING
 RETURNING key
@@ -96,6 +96,15 @@ WITH target AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM target) AS targets, (SELECT array_agg(seq) FROM written) AS written
 """)  # noqa: S608
+
+_RECOUNT_SYSTEM = text("""
+UPDATE sessions s SET system_token_count = found.latest, superseded_token_count = found.total - found.latest
+FROM (
+    SELECT coalesce(sum(e.tokens), 0) AS total, coalesce((array_agg(e.tokens ORDER BY e.seq DESC))[1], 0) AS latest
+    FROM events e JOIN active_events a USING (session_key, seq) WHERE e.session_key = :key AND e.type = 'system'
+) found
+WHERE s.key = :key
+""")
 
 _KNOWN_EVENTS = text("""
 SELECT id, seq, digest FROM events WHERE session_key = :key AND id = ANY(CAST(:ids AS text[]))
@@ -154,6 +163,8 @@ async def restore_events(connection: AsyncConnection, session_key: int, records:
     row = (await connection.execute(_RESTORE_EVENTS, parameters)).mappings().one()
     if not row["targets"]:
         raise SessionGone
+    if any(record.type == "system" for record in records):
+        await connection.execute(_RECOUNT_SYSTEM, {"key": session_key})
     if len(written := row["written"] or ()) == len(records):
         return Restored(added=len(written), known=0, conflicting=())
     rows = await connection.execute(_KNOWN_EVENTS, {"key": session_key, "ids": [record.id for record in records]})

@@ -26,6 +26,7 @@ SESSION = {
     "active_event_count": 1,
     "active_turn_count": 1,
     "active_token_count": 5,
+    "answered_seq": 0,
     "last_event_at": "2026-01-01T00:00:00Z",
 }
 EVENT = {
