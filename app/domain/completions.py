@@ -58,6 +58,12 @@ def added(one: Any, other: Any) -> Any:
     return other if one is None else one
 
 
+def like_a_whole(reply: Reply, usage: Any) -> dict[str, Any]:
+    """What is kept of a streamed completion, as a whole one has it."""
+    choices = [{"finish_reason": reply.finish_reason}]
+    return {"id": reply.id, "model": reply.model, "created": reply.created, "usage": usage, "choices": choices}
+
+
 class ClientStream:
     """What the client gets of the chunks of several rounds: one id, one role, one finish reason, its own calls only.
 

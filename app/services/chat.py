@@ -14,7 +14,7 @@ import structlog
 from uuid_utils import uuid7
 
 from app.domain import event_ids, guards, prompt
-from app.domain.chat import ChatRequest, Report
+from app.domain.chat import ChatCompaction, ChatRequest, Report
 from app.domain.conversation import Conversation, Loaded, Request, Said, continued
 from app.domain.errors import CallAbandoned, CallAnswered, CallUnknown, SessionExists
 from app.domain.events import Appended, Event, NewEvent
@@ -25,22 +25,21 @@ from app.domain.sessions import Lifetime, NewSession, Session
 from app.domain.tokens import CountTokens
 from app.domain.tool_definitions import ToolDefinition
 from app.llm.upstream import Upstream
+from app.services import stored_reply
 from app.services.append import append_in_turn, counted
 from app.services.chat_compaction import ChatCompactions
 from app.services.live_reply import LiveReply
 from app.services.reply_store import ReplyStore
+from app.services.rounds import Rounds
 from app.services.service_tools import added_to, tools_for
-from app.services.stored_reply import StoredReply, delivered_message
+from app.services.stored_reply import StoredReply
 from app.services.turns import Turn, Turns
-from app.storage import calls, histories, reads, sessions
+from app.storage import calls, histories, sessions
 from app.storage.database import Database
 
 log = structlog.get_logger()
 
 Reply = LiveReply | StoredReply
-
-# How many attempts at one answer are looked for at a time.
-_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +112,7 @@ class Chat:
             finally:
                 await reply.close()
         if isinstance(reply, LiveReply):
-            self._compact_later(request, reply)
+            self._compact_later(reply.rounds)
 
     async def _turn(self, request: ChatRequest, gone: asyncio.Event) -> Turn:
         """The turn of the session, which is created first where there is none."""
@@ -153,9 +152,9 @@ class Chat:
         session = turn.session
         tools = tools_for(self.db, session, added, page_size=self.settings.recall_page_size)
         of = event_ids.fingerprint(session.key, request.idempotency_key)
-        reply_id, answer = await self._reply_id(request, session, of)
+        reply_id, answer = await stored_reply.reply_id_of(self.db, request, session, of)
         if answer is not None:
-            return await self._stored_reply(request, session, answer)
+            return await stored_reply.of_answer(self.db, request, session, answer)
         loaded = await histories.load(
             self.db,
             session,
@@ -175,7 +174,25 @@ class Chat:
             history_events=decided.prompt.history_events,
             history_tokens=decided.prompt.history_tokens,
         )
-        store = ReplyStore(
+        rounds = Rounds(
+            request=request,
+            reply_id=reply_id,
+            messages=decided.prompt.messages,
+            model=model,
+            tools=tools,
+            most=self.settings.max_tool_rounds,
+            store=self._store(request, turn, appended),
+            facts=stored_reply.facts_of(request),
+        )
+        return LiveReply(
+            report=report,
+            rounds=rounds,
+            upstream=self.upstream,
+            before_end=lambda: self._compact_inline(rounds),
+        )
+
+    def _store(self, request: ChatRequest, turn: Turn, appended: Appended | None) -> ReplyStore:
+        return ReplyStore(
             db=self.db,
             turns=self.turns,
             count_tokens=self.count_tokens,
@@ -183,53 +200,6 @@ class Chat:
             accepted=request.options.message_filter,
             counters=None if appended is None else appended.counters,
             may_compact=appended is None or appended.may_compact,
-        )
-        reply = LiveReply(
-            request=request,
-            report=report,
-            messages=decided.prompt.messages,
-            model=model,
-            tools=tools,
-            max_rounds=self.settings.max_tool_rounds,
-            upstream=self.upstream,
-            store=store,
-            facts=_facts(request),
-        )
-        reply.before_end = lambda: self._compact_inline(request, reply)
-        return reply
-
-    async def _reply_id(self, request: ChatRequest, session: Session, of: str) -> tuple[str, Event | None]:
-        """The id that the reply will have; with a key, the complete reply that the log holds already."""
-        if not request.has_stable_ids:
-            return str(uuid7()), None
-        answered = [event_ids.of_message(message, of) for message in Request.of(request.messages).new]
-        first = 0
-        while True:
-            ids = [event_ids.of_reply([of, *answered], first + attempt) for attempt in range(_ATTEMPTS)]
-            async with self.db.autocommit() as connection:
-                known = await reads.get_events(connection, session.key, ids)
-            if request.idempotency_key is not None:
-                whole = [event for event in known.values() if not (event.is_interrupted or event.is_late)]
-                if whole:
-                    return whole[0].id, whole[0]
-            if free := [event_id for event_id in ids if event_id not in known]:
-                return free[0], None
-            first += _ATTEMPTS
-
-    async def _stored_reply(self, request: ChatRequest, session: Session, answer: Event) -> StoredReply:
-        facts = answer.metadata.get("completion")
-        return StoredReply(
-            request=request,
-            report=Report(
-                session_id=session.id,
-                event_version=session.event_version,
-                event_ids=(),
-                reply_id=answer.id,
-                history_events=0,
-                history_tokens=0,
-            ),
-            message=await delivered_message(self.db, session, answer),
-            facts=facts if isinstance(facts, dict) else {},
         )
 
     async def _refuse_results(self, session: Session, strays: list[str]) -> None:
@@ -276,28 +246,24 @@ class Chat:
         write = TurnWrite(lease=turn.lease, required=turn.lease is not None)
         return await append_in_turn(self.db, turn.session, events, named=request.has_stable_ids, turn=write)
 
-    async def _compact_inline(self, request: ChatRequest, reply: LiveReply) -> None:
-        due = request.options.compaction
-        if due is not None and due.inline and reply.is_complete and reply.store.may_compact:
-            await self.compactions.run(due, reply.store.turn.session, reply.store.counters, reply.model)
+    async def _compact_inline(self, rounds: Rounds) -> None:
+        if (due := _due_compaction(rounds)) and due.inline:
+            await self.compactions.run(due, rounds.store.turn.session, rounds.store.counters, rounds.model)
 
-    def _compact_later(self, request: ChatRequest, reply: LiveReply) -> None:
-        due = request.options.compaction
-        if due is not None and not due.inline and reply.is_complete and reply.store.may_compact:
-            self.compactions.start(due, reply.store.turn.session, reply.store.counters, reply.model)
+    def _compact_later(self, rounds: Rounds) -> None:
+        if (due := _due_compaction(rounds)) and not due.inline:
+            self.compactions.start(due, rounds.store.turn.session, rounds.store.counters, rounds.model)
+
+
+def _due_compaction(rounds: Rounds) -> ChatCompaction | None:
+    """That of the request, once the turn is complete and no failed one is being waited for."""
+    may_compact = rounds.is_complete and rounds.store.may_compact
+    return rounds.request.options.compaction if may_compact else None
 
 
 def _continued(request: ChatRequest, loaded: Loaded) -> Conversation:
     options = request.options
     return continued(loaded, Request.of(request.messages), options.message_filter, options.history)
-
-
-def _facts(request: ChatRequest) -> dict[str, str]:
-    """What the metadata of a reply keep of a request that may be repeated."""
-    if request.idempotency_key is None:
-        return {}
-    new = Request.of(request.messages).new
-    return {"idempotency_key": request.idempotency_key, "request_hash": event_ids.of_request(new)}
 
 
 def _written(appended: Appended | None, loaded: Loaded) -> tuple[str, ...]:

@@ -3,23 +3,21 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import structlog
-from uuid_utils import uuid4
 
-from app.domain import completions, event_ids, json_values
-from app.domain.chat import ChatRequest, Report
+from app.domain import completions, json_values
+from app.domain.chat import Report
 from app.domain.completions import ClientStream
 from app.domain.deltas import Reply
 from app.domain.errors import DomainError, UpstreamFailed
-from app.domain.service_runs import Run, without_calls
+from app.domain.service_runs import without_calls
 from app.llm.sse import DONE, ServerSentEvent, encoded
 from app.llm.upstream import StreamedAnswer, Upstream, WholeAnswer
-from app.services.reply_store import ReplyStore, ToStore
-from app.services.service_tools import ServiceTools
+from app.services.rounds import Rounds
 from app.services.turns import uninterrupted
 
 log = structlog.get_logger()
@@ -32,39 +30,14 @@ SILENCE_SECONDS = 15.0
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
-async def _nothing() -> None:
-    pass
-
-
-class _ErrorEvent(UpstreamFailed):
-    """The upstream ended its stream with an error event, which is passed on as it came."""
-
-    def __init__(self, raw: bytes) -> None:
-        super().__init__("it ended its stream with an error")
-        self.raw = raw
-
-
 @dataclass(slots=True, kw_only=True)
 class LiveReply:
-    """One chat's answer. `facts` are what a replay needs to know of the request.
+    """One chat's answer, asked for and stored as it is delivered. `before_end` runs before it ends."""
 
-    `is_complete`: the turn is, as the reply asks the client for nothing. `before_end` runs before the answer ends.
-    """
-
-    request: ChatRequest
     report: Report
-    messages: list[Mapping[str, Any]]
-    model: str | None
-    tools: ServiceTools
-    max_rounds: int
+    rounds: Rounds
     upstream: Upstream
-    store: ReplyStore
-    facts: Mapping[str, Any]
-    before_end: Callable[[], Awaitable[None]] = field(default=_nothing)
-    is_complete: bool = False
-    _is_stored: bool = False
-    _round: int = 0
-    _run: Run | None = None
+    before_end: Callable[[], Awaitable[None]]
     _reply: Reply = field(default_factory=Reply)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _opened: StreamedAnswer | None = None
@@ -75,30 +48,9 @@ class LiveReply:
         await self.before_end()
         return answer
 
-    async def _whole(self) -> WholeAnswer:
-        usage: Any = None
-        while True:
-            answer = await self.upstream.chat(self._body())
-            completion, message = _read(answer)
-            usage = completions.added(usage, completion.get("usage"))
-            places = self.tools.places_of(message)
-            if not places and self._round == 0:
-                await self._finish(message, completion)
-                return answer
-            shown = without_calls(message, places)
-            if not places:
-                completion = completions.with_message(completion, message, usage)
-                await self._finish(message, completion)
-                return WholeAnswer(body=json_values.encode(completion).encode(), headers=answer.headers)
-            if shown.get("tool_calls") or self._is_last_round:
-                completion = completions.with_message(completion, shown, usage)
-                await self._finish_mixed(message, places, completion)
-                return WholeAnswer(body=json_values.encode(completion).encode(), headers=answer.headers)
-            await self._go_on(message, places)
-
     async def open(self) -> Mapping[str, str]:
         """Ask for a stream; the headers of the answer that may be passed on, once its status is known to be good."""
-        self._opened = await self._stack.enter_async_context(self.upstream.stream(self._body()))
+        self._opened = await self._stack.enter_async_context(self.upstream.stream(self.rounds.body()))
         return self._opened.headers
 
     async def pump(self, emit: Emit) -> None:
@@ -107,11 +59,11 @@ class LiveReply:
             await self._stream(emit)
             await _awake(self.before_end(), emit)
         except asyncio.CancelledError:
-            await uninterrupted(self._store_interrupted())
+            await uninterrupted(self._interrupt())
             raise
         except DomainError as error:
             log.warning("chat_stream_broke_off", reason=type(error).__name__)
-            await uninterrupted(self._store_interrupted())
+            await uninterrupted(self._interrupt())
             await emit(error.raw if isinstance(error, _ErrorEvent) else _event(_error_of(error)))
         else:
             await emit(encoded(DONE))
@@ -119,42 +71,64 @@ class LiveReply:
     async def close(self) -> None:
         await self._stack.aclose()
 
+    async def _whole(self) -> WholeAnswer:
+        usage: Any = None
+        while True:
+            answer = await self.upstream.chat(self.rounds.body())
+            completion, message = _read(answer)
+            usage = completions.added(usage, completion.get("usage"))
+            places = self.rounds.tools.places_of(message)
+            shown = without_calls(message, places)
+            if places and not shown.get("tool_calls") and not self.rounds.is_last:
+                await uninterrupted(self.rounds.go_on(message, places))
+                continue
+            if places:
+                completion = completions.with_message(completion, shown, usage)
+                await uninterrupted(self.rounds.finish_mixed(message, places, completion))
+            elif self.rounds.number:
+                completion = completions.with_message(completion, message, usage)
+                await uninterrupted(self.rounds.finish(message, completion))
+            else:
+                await uninterrupted(self.rounds.finish(message, completion))
+                return answer  # Unchanged, as nothing was done on the way.
+            return WholeAnswer(body=json_values.encode(completion).encode(), headers=answer.headers)
+
     async def _stream(self, emit: Emit) -> None:
-        client = ClientStream(frozenset(self.tools.tools), wants_usage=self.request.wants_usage)
+        client = ClientStream(frozenset(self.rounds.tools.tools), wants_usage=self.rounds.request.wants_usage)
         while True:
             await self._stream_round(client, emit)
-            reply = self._reply
-            message = completions.without_cut_calls(reply.message(), reply.finish_reason)
-            places = self.tools.places_of(message)
+            message = completions.without_cut_calls(self._reply.message(), self._reply.finish_reason)
+            places = self.rounds.tools.places_of(message)
             asks_client = len(places) < len(message.get("tool_calls") or [])
-            if not places or asks_client or self._is_last_round:
+            if not places or asks_client or self.rounds.is_last:
                 await self._end_stream(client, message, places, emit)
                 return
-            client.next_round(reply)
+            client.next_round(self._reply)
             await _awake(self._go_on(message, places), emit)
-            await self._stack.aclose()
-            await _awake(self.open(), emit)
+
+    async def _go_on(self, message: Mapping[str, Any], places: Sequence[int]) -> None:
+        async def go_on() -> None:
+            await self.rounds.go_on(message, places)
+            self._reply = Reply()  # What it said is stored: it is no fragment any more.
+
+        await uninterrupted(go_on())
+        await self._stack.aclose()
+        await self.open()
 
     async def _end_stream(
         self, client: ClientStream, message: Mapping[str, Any], places: Sequence[int], emit: Emit
     ) -> None:
-        asks_client = len(places) < len(message.get("tool_calls") or [])
-        usage = self._reply.usage
-        if self.tools:
-            for chunk in client.end(self._reply, asks_client=asks_client):
+        reply, usage = self._reply, self._reply.usage
+        if self.rounds.tools:
+            asks_client = len(places) < len(message.get("tool_calls") or [])
+            for chunk in client.end(reply, asks_client=asks_client):
                 await emit(_event(chunk))
             usage = client.usage
-        facts = {
-            "id": self._reply.id,
-            "model": self._reply.model,
-            "created": self._reply.created,
-            "usage": usage,
-            "choices": [{"finish_reason": self._reply.finish_reason}],
-        }
+        completion = completions.like_a_whole(reply, usage)
         if places:
-            await uninterrupted(self._finish_mixed(message, places, facts))
+            await uninterrupted(self.rounds.finish_mixed(message, places, completion))
         else:
-            await uninterrupted(self._finish(message, facts))
+            await uninterrupted(self.rounds.finish(message, completion))
 
     async def _stream_round(self, client: ClientStream, emit: Emit) -> None:
         """Pass one answer of the upstream on. Raises UpstreamFailed when it is not whole."""
@@ -174,100 +148,33 @@ class LiveReply:
         chunk = _chunk(event)
         if chunk.get("error"):
             raise _ErrorEvent(event.raw)
-        if not self.tools:
+        if not self.rounds.tools:
             self._reply.add(chunk)
             await emit(event.raw)
             return
         for passed in client.chunks(chunk, self._reply):
             await emit(_event(passed))
 
-    async def _go_on(self, message: Mapping[str, Any], places: Sequence[int]) -> None:
-        """Run the service's calls, store the round, and take both into the next one."""
-        stored = await self._with_results(message, places)
-        await uninterrupted(self.store.round(stored))
-        self._reply = Reply()
-        self.messages += [one.message for one in stored]
-        self._round += 1
+    async def _interrupt(self) -> None:
+        if not self._reply.is_empty:
+            await self.rounds.interrupt(self._reply.fragment())
 
-    async def _finish(self, message: Mapping[str, Any], completion: Mapping[str, Any]) -> None:
-        run = {} if self._run is None else self._run.mark_reply([])
-        await uninterrupted(
-            self.store.reply(
-                ToStore(id=self.report.reply_id, message=message, metadata={**run, **self._kept_of(completion)})
-            )
-        )
-        self._is_stored = True
-        self.is_complete = not message.get("tool_calls")
 
-    async def _finish_mixed(
-        self, message: Mapping[str, Any], places: Sequence[int], completion: Mapping[str, Any]
-    ) -> None:
-        """The last round, in which the service ran some calls and the client is asked for the others."""
-        reply, *results = await self._with_results(message, places)
-        reply = ToStore(
-            id=self.report.reply_id, message=message, metadata={**reply.metadata, **self._kept_of(completion)}
-        )
-        await uninterrupted(self.store.last_round([reply, *results]))
-        self._is_stored = True
-        self.is_complete = len(places) == len(message.get("tool_calls") or [])
+class _ErrorEvent(UpstreamFailed):
+    """The upstream ended its stream with an error event, which is passed on as it came."""
 
-    async def _with_results(self, message: Mapping[str, Any], places: Sequence[int]) -> list[ToStore]:
-        self._run = self._run or Run(id=str(uuid4()), streamed=self.request.streamed)
-        results = await self.tools.run(message, places)
-        name = f"{self._run.id}/{self._round}"
-        return [
-            ToStore(
-                id=event_ids.of_part(name, "assistant", 0), message=message, metadata=self._run.mark_reply(places)
-            ),
-            *(
-                ToStore(
-                    id=event_ids.of_part(name, "tool", place), message=result, metadata=self._run.mark_result(place)
-                )
-                for place, result in zip(places, results, strict=True)
-            ),
-        ]
-
-    async def _store_interrupted(self) -> None:
-        """What the client got of a reply that broke off; nothing where it was stored whole already."""
-        if self._is_stored or self._reply.is_empty:
-            return
-        fragment = self._reply.fragment()
-        run = {} if self._run is None else self._run.mark_reply([])
-        with suppress(DomainError):
-            await self.store.interrupted(ToStore(id=self.report.reply_id, message=fragment, metadata=run))
-
-    @property
-    def _is_last_round(self) -> bool:
-        return self._round >= self.max_rounds
-
-    def _body(self) -> dict[str, Any]:
-        body = {**self.request.body, "messages": self.messages}
-        if self.model is not None:
-            body["model"] = self.model
-        if not self.tools:
-            return body
-        body["tools"] = [*(body.get("tools") or []), *self.tools.definitions()]
-        if self._is_last_round:
-            body["tool_choice"] = "none"
-        elif self._round and "tool_choice" in body:
-            body["tool_choice"] = "auto"  # A forced call was made; forced again, it would be made for ever.
-        return body
-
-    def _kept_of(self, completion: Mapping[str, Any]) -> dict[str, Any]:
-        """What a replay of this answer needs, where there can be one."""
-        if not self.facts:
-            return {}
-        answer = {name: completion.get(name) for name in ("id", "model", "created", "usage")}
-        return {**self.facts, "completion": {**answer, "finish_reason": completions.finish_reason_of(completion)}}
+    def __init__(self, raw: bytes) -> None:
+        super().__init__("it ended its stream with an error")
+        self.raw = raw
 
 
 def _read(answer: WholeAnswer) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         completion = json_values.decode(answer.body)
         message = completions.message_of(completion)
-        return completion, completions.without_cut_calls(message, completions.finish_reason_of(completion))
     except (json_values.InvalidJson, completions.NotACompletion) as error:
         raise UpstreamFailed("its answer is no chat completion") from error
+    return completion, completions.without_cut_calls(message, completions.finish_reason_of(completion))
 
 
 def _chunk(event: ServerSentEvent) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Storing what a chat's upstream said: whole, interrupted or late, and giving the turn up in the same statement."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -49,7 +49,12 @@ class ReplyStore:
 
     async def last_round(self, messages: Sequence[ToStore]) -> None:
         """A round whose answer goes to the client, stored whatever the filter says; gives the turn up."""
-        await self._append(messages, TurnWrite(lease=self.turn.lease, releases=True, answers=True))
+        write = TurnWrite(lease=self.turn.lease, releases=True, answers=True)
+        try:
+            await self._append(messages, write)
+        except EventIdTaken:
+            # Two attempts at one answer at once: both were given, the second is kept under ids of its own.
+            await self._append([replace(message, id=str(uuid4())) for message in messages], write)
         self.turns.given_up(self.turn)
 
     async def reply(self, reply: ToStore) -> None:
@@ -94,13 +99,4 @@ class ReplyStore:
             NewEvent(id=one.id, message=one.message, tokens=count, metadata=one.metadata)
             for one, count in zip(messages, tokens, strict=True)
         ]
-        session = self.turn.session
-        try:
-            return await append_in_turn(self.db, session, events, named=False, turn=write)
-        except EventIdTaken:
-            # Two attempts at one answer at once: both are said, the second under an id of its own.
-            renamed = [
-                NewEvent(id=str(uuid4()), message=event.message, tokens=event.tokens, metadata=event.metadata)
-                for event in events
-            ]
-            return await append_in_turn(self.db, session, renamed, named=False, turn=write)
+        return await append_in_turn(self.db, self.turn.session, events, named=False, turn=write)

@@ -4,8 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain import completions, json_values
+from uuid_utils import uuid7
+
+from app.domain import completions, event_ids, json_values
 from app.domain.chat import ChatRequest, Report
+from app.domain.conversation import Request
 from app.domain.events import Event
 from app.domain.filters import EventFilter
 from app.domain.service_runs import as_delivered, run_id
@@ -14,6 +17,9 @@ from app.llm.sse import DONE, encoded
 from app.llm.upstream import WholeAnswer
 from app.storage import reads
 from app.storage.database import Database
+
+# How many attempts at one answer are looked for at a time.
+_ATTEMPTS = 8
 
 # More than the events of a run: its rounds are few.
 _LOOKED_AT = 200
@@ -45,7 +51,55 @@ class StoredReply:
         pass
 
 
-async def delivered_message(db: Database, session: Session, reply: Event) -> dict[str, Any]:
+async def reply_id_of(db: Database, request: ChatRequest, session: Session, of: str) -> tuple[str, Event | None]:
+    """The id that the reply will have; with an idempotency key, the complete reply that the log holds already.
+
+    `of` is the fingerprint of the request. A reply that broke off leaves its id behind: the next attempt has another.
+    """
+    if not request.has_stable_ids:
+        return str(uuid7()), None
+    answered = [of, *(event_ids.of_message(message, of) for message in Request.of(request.messages).new)]
+    first = 0
+    while True:
+        ids = [event_ids.of_reply(answered, attempt) for attempt in range(first, first + _ATTEMPTS)]
+        async with db.autocommit() as connection:
+            known = await reads.get_events(connection, session.key, ids)
+        whole = [event for event in known.values() if not (event.is_interrupted or event.is_late)]
+        if whole and request.idempotency_key is not None:
+            return whole[0].id, whole[0]
+        if free := [event_id for event_id in ids if event_id not in known]:
+            return free[0], None
+        first += _ATTEMPTS
+
+
+async def of_answer(db: Database, request: ChatRequest, session: Session, answer: Event) -> StoredReply:
+    """A reply of the log as an answer."""
+    facts = answer.metadata.get("completion")
+    report = Report(
+        session_id=session.id,
+        event_version=session.event_version,
+        event_ids=(),
+        reply_id=answer.id,
+        history_events=0,
+        history_tokens=0,
+    )
+    return StoredReply(
+        request=request,
+        report=report,
+        message=await _delivered_message(db, session, answer),
+        facts=facts if isinstance(facts, dict) else {},
+    )
+
+
+def facts_of(request: ChatRequest) -> dict[str, str]:
+    """What the metadata of a reply keep of a request that may be repeated."""
+    if request.idempotency_key is None:
+        return {}
+    new = Request.of(request.messages).new
+    return {"idempotency_key": request.idempotency_key, "request_hash": event_ids.of_request(new)}
+
+
+async def _delivered_message(db: Database, session: Session, reply: Event) -> dict[str, Any]:
     """What the client got of a stored reply: of a run, its texts joined, without the service's calls."""
     if run_id(reply) is None:
         return reply.message
