@@ -5,7 +5,7 @@ the current turn again, everything again), nothing is sent or stored twice and n
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -81,26 +81,15 @@ class Request:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
-    """What goes upstream but for system messages, in order, before any guard has looked at it.
-
-    `answers`: stored events that the reply answers when nothing of the request is new (a retry).
-    """
-
-    said: list[Said]
-    answers: tuple[Event, ...] = field(default=())
-
-
-def continued(loaded: Loaded, request: Request, accepted: MessageFilter, history: History) -> Conversation:
-    """The history continued by the request."""
+def continued(loaded: Loaded, request: Request, accepted: MessageFilter, history: History) -> list[Said]:
+    """The history continued by the request: what goes upstream but for system messages, before any guard."""
     turn = seen_by_client(loaded.newest_turn, answered_seq=loaded.answered_seq)
     retry = _retry(turn, loaded, request.new, accepted)
-    events = _history_of_prompt(loaded, joins=bool(retry.events) or _has_results(request.new))
-    before = [event for event in events if event.seq < retry.begins] if retry.events else events
+    events = _history_of_prompt(loaded, joins=retry.begins < _FAR or _has_results(request.new))
+    before = [event for event in events if event.seq < retry.begins]
     resent = request.resent if history == "prepend" else []
     head, after = _around_overlap(before, resent, loaded, accepted)
-    said = [
+    return [
         *map(_requested, head),
         *_stored(before, retried=False),
         *map(_requested, after),
@@ -109,7 +98,6 @@ def continued(loaded: Loaded, request: Request, accepted: MessageFilter, history
         *(Said(message=message, new=True) for message in retry.remaining),
         *map(_requested, request.prefill),
     ]
-    return Conversation(said=said, answers=tuple(retry.events))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +108,6 @@ class _Retry:
     as the log holds no such messages. `remaining`: what is new indeed.
     """
 
-    events: list[Event]
     begins: int
     kept_out: list[Message]
     remaining: list[Message]
@@ -130,7 +117,7 @@ _FAR = 2**63
 
 
 def _retry(turn: Sequence[Seen], loaded: Loaded, new: Sequence[Message], accepted: MessageFilter) -> _Retry:
-    none = _Retry(events=[], begins=_FAR, kept_out=[], remaining=list(new))
+    none = _Retry(begins=_FAR, kept_out=[], remaining=list(new))
     if not is_unanswered(turn, loaded.answered_seq):
         return none
     said = [one for one in turn if not is_broken_off(one)]
@@ -151,7 +138,6 @@ def _retry(turn: Sequence[Seen], loaded: Loaded, new: Sequence[Message], accepte
     between = [place for place in range(max(again)) if place not in compared]
     gone = {*again, *between}
     return _Retry(
-        events=[event for one, _ in pairs for event in one.events],
         begins=min(event.seq for one, _ in pairs for event in one.events),
         kept_out=[new[place] for place in between],
         remaining=[message for place, message in enumerate(new) if place not in gone],

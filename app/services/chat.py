@@ -15,7 +15,7 @@ from uuid_utils import uuid7
 
 from app.domain import event_ids, guards, prompt
 from app.domain.chat import ChatCompaction, ChatRequest, Report
-from app.domain.conversation import Conversation, Loaded, Request, Said, continued
+from app.domain.conversation import Loaded, Request, Said, continued
 from app.domain.errors import CallAbandoned, CallAnswered, CallUnknown, SessionExists
 from app.domain.events import Appended, Event, NewEvent
 from app.domain.filters import ACTIVE
@@ -130,10 +130,10 @@ class Chat:
 
     async def _create(self, request: ChatRequest) -> None:
         """The session; what can be judged on an empty history is judged first. Of two at once, one creates it."""
-        conversation = _continued(request, Loaded())
-        if strays := guards.results_without_call(conversation.said):
+        said = _continued(request, Loaded())
+        if strays := guards.results_without_call(said):
             raise CallUnknown(strays)
-        await self._decided(request, Loaded(), conversation, of="")
+        await self._decided(request, Loaded(), said, of="")
         new = NewSession(
             id=request.session_id,
             user_id=request.user_id or self.settings.default_user_id,
@@ -161,10 +161,10 @@ class Chat:
             request.event_filter.merge(ACTIVE),
             max_tokens=request.options.max_context_tokens,
         )
-        conversation = _continued(request, loaded)
-        if strays := guards.results_without_call(conversation.said):
+        said = _continued(request, loaded)
+        if strays := guards.results_without_call(said):
             await self._refuse_results(session, strays)
-        decided = await self._decided(request, loaded, conversation, of=of)
+        decided = await self._decided(request, loaded, said, of=of)
         appended = await self._append(request, turn, decided)
         report = Report(
             session_id=session.id,
@@ -212,13 +212,11 @@ class Chat:
             raise CallAnswered(answered)
         raise CallAbandoned(strays)
 
-    async def _decided(
-        self, request: ChatRequest, loaded: Loaded, conversation: Conversation, *, of: str
-    ) -> _Decided:
+    async def _decided(self, request: ChatRequest, loaded: Loaded, said: list[Said], *, of: str) -> _Decided:
         """Raises CallsUnanswered, ContextTooLarge."""
-        storing = guards.stored_of(conversation.said, request.options.message_filter)
-        said = guards.without_broken_calls(conversation.said)
-        _warn(dropped=len(conversation.said) - len(said), overruled=storing.overruled)
+        storing = guards.stored_of(said, request.options.message_filter)
+        sent = guards.without_broken_calls(said)
+        _warn(dropped=len(said) - len(sent), overruled=storing.overruled)
         stored = [
             (event_ids.of_message(one.message, of) if request.has_stable_ids else str(uuid7()), one)
             for one in storing.messages
@@ -226,9 +224,9 @@ class Chat:
         if request.options.max_context_tokens is not None:
             budget = Budget(max_tokens=request.options.max_context_tokens, count_tokens=self.count_tokens)
             names = {id(one): event_id for event_id, one in stored}
-            said = await asyncio.to_thread(prompt.within_budget, said, budget, names)
+            sent = await asyncio.to_thread(prompt.within_budget, sent, budget, names)
         built = prompt.build_prompt(
-            said,
+            sent,
             stored_system=loaded.system,
             system=Request.of(request.messages).system,
             also=self.settings.replay_fields,
@@ -261,7 +259,7 @@ def _due_compaction(rounds: Rounds) -> ChatCompaction | None:
     return rounds.request.options.compaction if may_compact else None
 
 
-def _continued(request: ChatRequest, loaded: Loaded) -> Conversation:
+def _continued(request: ChatRequest, loaded: Loaded) -> list[Said]:
     options = request.options
     return continued(loaded, Request.of(request.messages), options.message_filter, options.history)
 
