@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import structlog
 from dotenv import dotenv_values
@@ -133,6 +134,13 @@ class Settings(BaseSettings):
     def _is_postgresql(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith(_DATABASE_SCHEMES):
             raise ValueError("This is no PostgreSQL: use postgresql://user:password@host/database.")
+        return value
+
+    @field_validator("upstream_url")
+    @classmethod
+    def _is_http(cls, value: str | None) -> str | None:
+        if value is not None and not (value.startswith(("http://", "https://")) and urlsplit(value).hostname):
+            raise ValueError("This is no HTTP endpoint: use https://host/v1.")
         return value
 
     @model_validator(mode="after")

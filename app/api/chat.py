@@ -1,5 +1,7 @@
 """Chat over HTTP: one handler behind two doors, that of OpenAI's SDKs and one with problem documents."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
@@ -106,8 +108,10 @@ def _delivery(
     if faults:
         raise InvalidInput(*faults)
     defaults = svc.chat_defaults
-    own_filter = EventFilter() if body.filter is None else body.filter.to_filter()
-    options = defaults.options if body.memory is None else body.memory.over(defaults.options)
+    with _below("filter"):
+        own_filter = EventFilter() if body.filter is None else body.filter.to_filter()
+    with _below("memory"):
+        options = defaults.options if body.memory is None else body.memory.over(defaults.options)
     chat_request = ChatRequest(
         request_id=request.scope["state"]["request_id"],
         session_id=session_id,
@@ -118,7 +122,21 @@ def _delivery(
         options=options,
         idempotency_key=key.strip() or None if key else None,
     )
-    return Delivery(svc.chat, chat_request)
+    return Delivery(svc.chat, chat_request, patience=svc.settings.upstream_idle_timeout_seconds)
+
+
+@contextmanager
+def _below(place: str) -> Iterator[None]:
+    """Faults are where the request has them."""
+    try:
+        yield
+    except InvalidInput as error:
+        faults = (Fault(("body", place, *_relative(fault.loc)), fault.msg) for fault in error.faults)
+        raise InvalidInput(*faults) from None
+
+
+def _relative(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    return loc[1:] if loc[:1] == ("body",) else loc
 
 
 def _faults_of_ids(session_id: str, user_id: str | None) -> list[Fault]:

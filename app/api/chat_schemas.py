@@ -60,9 +60,12 @@ class CompactionBody(Figures):
     )
 
     def to_domain(self) -> ChatCompaction:
-        return ChatCompaction(
-            trigger=self.trigger.to_domain(), strategy=self.strategy.to_domain(), inline=self.mode == "inline"
-        )
+        try:
+            strategy = self.strategy.to_domain()
+        except InvalidInput as error:
+            place = ("compaction", "strategy", next(iter(self.strategy.model_fields_set)))
+            raise InvalidInput(*(Fault((*place, *fault.loc), fault.msg) for fault in error.faults)) from None
+        return ChatCompaction(trigger=self.trigger.to_domain(), strategy=strategy, inline=self.mode == "inline")
 
 
 class MemoryBody(BaseModel):

@@ -11,27 +11,44 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.domain.chat import ChatRequest, Report
+from app.domain.errors import ServiceStopping
 from app.services.chat import Chat, Reply
+from app.services.live_reply import error_event
 from app.services.turns import ClientGone
 
 log = structlog.get_logger()
 
+_STREAM_HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
+}
+
 
 class Delivery(Response):
-    """What a chat answers. The whole cycle runs while it is sent, so that a client that leaves ends all of it."""
+    """What a chat answers. The whole cycle runs while it is sent, so that a client that leaves ends all of it.
 
-    def __init__(self, chat: Chat, request: ChatRequest) -> None:
+    `patience`: seconds after which a client that takes nothing is gone.
+    """
+
+    def __init__(self, chat: Chat, request: ChatRequest, *, patience: float) -> None:
         super().__init__()
         self._chat = chat
         self._request = request
+        self._patience = patience
+        self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with _watched(receive) as gone:
             try:
                 async with self._chat.answering(self._request, gone) as reply:
-                    await _until(gone, self._deliver(reply, scope, receive, send))
+                    await _until(gone, self._chat.stopping, self._deliver(reply, scope, receive, send))
             except ClientGone:
                 log.info("client_gone")
+            except ServiceStopping as error:
+                if not self._has_begun:
+                    raise
+                await send({"type": "http.response.body", "body": error_event(error)})
 
     async def _deliver(self, reply: Reply, scope: Scope, receive: Receive, send: Send) -> None:
         report = _headers(reply.report)
@@ -41,20 +58,18 @@ class Delivery(Response):
             return
         headers = {**await reply.open(), **report, **_STREAM_HEADERS}
         pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+        self._has_begun = True
         await send({"type": "http.response.start", "status": 200, "headers": pairs})
 
         async def emit(piece: bytes) -> None:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            try:
+                async with asyncio.timeout(self._patience):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+            except TimeoutError as error:
+                raise ClientGone from error
 
         await reply.pump(emit)
         await send({"type": "http.response.body", "body": b""})
-
-
-_STREAM_HEADERS = {
-    "content-type": "text/event-stream; charset=utf-8",
-    "cache-control": "no-cache",
-    "x-accel-buffering": "no",
-}
 
 
 def _headers(report: Report) -> dict[str, str]:
@@ -85,17 +100,21 @@ async def _watched(receive: Receive) -> AsyncIterator[asyncio.Event]:
         await asyncio.wait({watching})
 
 
-async def _until(gone: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, or give it up when the client is gone, letting it put away what it has. Raises ClientGone."""
+async def _until(gone: asyncio.Event, stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, or give it up when the client is gone or the service stops, letting it put away what it has.
+
+    Raises ClientGone, ServiceStopping.
+    """
     task = asyncio.create_task(work)
-    leaving = asyncio.create_task(gone.wait())
+    ends = [asyncio.create_task(event.wait()) for event in (gone, stopping)]
     try:
-        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, *ends}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        leaving.cancel()
+        for end in ends:
+            end.cancel()
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
     if task.cancelled():
-        raise ClientGone
+        raise ClientGone if gone.is_set() else ServiceStopping
     task.result()

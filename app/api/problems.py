@@ -51,6 +51,7 @@ PROBLEMS: Mapping[type[Exception], tuple[int, str]] = {
     errors.UpstreamFailed: (502, "upstream-failed"),
     errors.UpstreamTimedOut: (504, "upstream-timed-out"),
     errors.UpstreamNotConfigured: (503, "upstream-not-configured"),
+    errors.ServiceStopping: (503, "service-stopping"),
     errors.Overloaded: (503, "overloaded"),
     errors.DatabaseUnavailable: (503, "database-unavailable"),
 }

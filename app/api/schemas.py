@@ -338,3 +338,17 @@ class Problem(BaseModel):
     detail: str
     request_id: str
     errors: list[FaultOut] | None = Field(None, description="With 422: the places that are wrong.")
+    call_ids: list[str] | None = Field(None, description="Of chats: the tool calls that it is about.")
+
+
+class OpenAIErrorBody(BaseModel):
+    message: str
+    type: str | None = Field(None, examples=["invalid_request_error"])
+    param: str | None = Field(None, description="The first place that is wrong.")
+    code: str | int | None = Field(None, examples=["session_busy"])
+
+
+class OpenAIError(BaseModel):
+    """An error in OpenAI's shape; that of an upstream is passed on as it came."""
+
+    error: OpenAIErrorBody

@@ -8,14 +8,18 @@ from typing import Annotated
 
 import typer
 import uvicorn
+from fastapi import FastAPI
 from rich.console import Console
 
+from app.api.dependencies import Services
 from app.cli.database import database_url, migrate
 from app.config import Settings, load_settings
 from app.main import create_app
 
 # Streams that have not ended by then are stored as interrupted, well before a container is killed (30 s).
 _GRACE_SECONDS = 20
+# For storing them, before connections are cut.
+_LAST_SECONDS = 5
 
 
 def serve(
@@ -31,29 +35,39 @@ def serve(
         console.print(f"Starting PostgreSQL in {settings.data_dir.resolve()} …", soft_wrap=True)
     with database_url(settings) as url:
         asyncio.run(migrate(url, settings))
-        _Server(_config(settings, url), console, settings).run()
+        _Server(create_app(settings, database_url=url), console, settings).run()
 
 
-def _config(settings: Settings, url: str) -> uvicorn.Config:
+def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
-        create_app(settings, database_url=url),
+        app,
         host=settings.host,
         port=settings.port,
         http="httptools",
         log_config=None,
         access_log=False,  # The service logs its requests itself, by route and without ids.
         server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS + _LAST_SECONDS,
     )
 
 
 class _Server(uvicorn.Server):
     """uvicorn, saying where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, console: Console, settings: Settings) -> None:
-        super().__init__(config)
+    def __init__(self, app: FastAPI, console: Console, settings: Settings) -> None:
+        super().__init__(_config(app, settings))
+        self._app = app
         self._console = console
         self._settings = settings
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        timer = asyncio.get_running_loop().call_later(_GRACE_SECONDS, self._stop_chats)
+        await super().shutdown(sockets)
+        timer.cancel()
+
+    def _stop_chats(self) -> None:
+        services: Services = self._app.state.services
+        services.chat.stopping.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -1,118 +1,165 @@
 """The log as the client has seen it: what a resent conversation is compared with."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from app.domain import json_values
 from app.domain.events import Event
-from app.domain.messages import says_nothing, tool_calls_of, type_of
+from app.domain.messages import says_nothing, tool_calls_of
+from app.domain.overlap import Compared, Likeness
 from app.domain.service_runs import as_delivered, asks_only_the_service, run_id
 from app.domain.tool_calls import intact
-from app.domain.turns import split_into_turns
 
-Likeness = tuple[Any, ...]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """One message that the client has sent or got, and the events that it is in the log.
 
-    `optional`: the client may have kept it or not. `delivered`: a complete reply.
+    `compared.optional`: the client may have kept it or not. `delivered`: a complete reply.
     """
 
-    likeness: Likeness
+    compared: Compared
     events: tuple[Event, ...]
-    optional: bool = False
     delivered: bool = False
 
     @property
-    def is_result(self) -> bool:
-        return self.events[0].type == "tool"
+    def likeness(self) -> Likeness:
+        return self.compared.likeness
+
+    @property
+    def type(self) -> str:
+        return self.events[0].type
+
+    @property
+    def last_seq(self) -> int:
+        return max(event.seq for event in self.events)
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether it is a reply that answers nothing: interrupted, late, or of a run that a service call ended."""
+        return self.type == "assistant" and not self.delivered
 
 
 def likeness(message: Mapping[str, Any]) -> Likeness:
-    """What makes two messages the same one: role, content, calls. A string equals one text part, null equals ""."""
-    calls = tuple((call.id.strip(), call.name, call.arguments) for call in tool_calls_of(message))
-    return message["role"], _content(message.get("content")), calls, message.get("tool_call_id")
+    """What makes two messages the same one: role, content, calls.
+
+    A string equals one text part, null equals "". Arguments are compared as JSON values where they are such, as
+    clients parse and write them again. Calls with ids tell a message without its text, which clients may drop.
+    """
+    calls = tuple(
+        (call.id if call.id.strip() else "", call.name, _arguments(call.arguments)) for call in tool_calls_of(message)
+    )
+    content = "" if calls and all(call[0] for call in calls) else _content(message.get("content"))
+    return message["role"], content, calls, call_id_of(message)
 
 
-def in_order_of_ids(run_of: Sequence[Any], call_id: Any, is_result: Any) -> list[Any]:
+def call_id_of(message: Mapping[str, Any]) -> str:
+    """The id of the call that a result answers; "" where there is none, or a blank one."""
+    call_id: str = message.get("tool_call_id") or ""
+    return call_id if call_id.strip() else ""
+
+
+def in_order_of_ids(
+    items: Sequence[Item], call_id: Callable[[Item], str], is_result: Callable[[Item], bool]
+) -> list[Item]:
     """Parallel results may come back in any order: each run of results sorted by the calls' ids (blank ones stay)."""
-    ordered: list[Any] = []
-    for results, group in groupby(run_of, is_result):
+    ordered: list[Item] = []
+    for results, group in groupby(items, is_result):
         members = list(group)
         ordered += sorted(members, key=call_id) if results else members
     return ordered
 
 
-def seen_by_client(events: Sequence[Event], *, answered_seq: int = 0) -> list[Seen]:
-    """The real events of a log, or of a part of it that begins with a turn, as the client has seen them.
-
-    `answered_seq`: up to where the log was answered by replies that were delivered, stored or not.
-    """
+def seen_by_client(events: Sequence[Event]) -> list[Seen]:
+    """The real events of a log, or of a part of it that begins with a turn, as the client has seen them."""
     real = [event for event in events if event.type != "system" and not event.synthetic]
     timely = [event for event in real if not event.is_late]
     whole = {event.id for event, keep in zip(timely, intact([e.message for e in timely]), strict=True) if keep}
-    seen = [
-        one for turn in split_into_turns(real) for one in _with_what_was_unanswered(_messages(turn), answered_seq)
-    ]
-    seen = [one if one.events[-1].id in whole else replace(one, optional=True) for one in seen]
-    return in_order_of_ids(seen, lambda one: (one.likeness[3] or "").strip(), lambda one: one.is_result)
+    seen = [_optional_unless(one, one.events[-1].id in whole) for one in _with_what_was_unanswered(_messages(real))]
+    return in_order_of_ids(seen, lambda one: one.likeness[3], lambda one: one.type == "tool")
 
 
-def is_unanswered(turn: Sequence[Seen], answered_seq: int) -> bool:
-    """Whether a turn, seen by the client, still waits for a complete reply."""
-    said = [one for one in turn if not is_broken_off(one)]
-    return bool(said) and not said[-1].delivered and said[-1].events[-1].seq > answered_seq
+def unanswered(seen: Sequence[Seen], answered_seq: int) -> list[Seen]:
+    """What still waits for a complete reply, without the replies that broke off.
+
+    `answered_seq`: up to where the log was answered by replies that were delivered, stored or not.
+    """
+    answered = max((place for place, one in enumerate(seen) if one.delivered), default=-1)
+    return [one for one in seen[answered + 1 :] if not one.is_broken_off and one.last_seq > answered_seq]
 
 
-def is_broken_off(one: Seen) -> bool:
-    """Whether it is a reply that does not answer: interrupted, late, or of a run that ended with a service call."""
-    last = one.events[-1]
-    return last.is_interrupted or last.is_late or (type_of_seen(one) == "assistant" and not one.delivered)
-
-
-def type_of_seen(one: Seen) -> str:
-    return type_of({"role": one.likeness[0]})
-
-
-def _messages(turn: Sequence[Event]) -> Iterator[Seen]:
-    """The messages of a turn; the events of one run are one message, or none when the client got nothing of it."""
-    for run, group in groupby(turn, run_id):
-        events = tuple(group)
+def _messages(real: Sequence[Event]) -> list[Seen]:
+    """The messages of a log; the events of one run are one message, or none when the client got nothing of it."""
+    runs: dict[str, list[Event]] = {}
+    for event in real:
+        if (run := run_id(event)) is not None:
+            runs.setdefault(run, []).append(event)
+    messages: list[Seen] = []
+    for event in real:
+        run = run_id(event)
         if run is None:
-            yield from map(_plain, events)
-        elif replies := [event for event in events if event.type == "assistant"]:
-            yield from _of_run(events, replies)
+            messages.append(_plain(event))
+        elif event is runs[run][-1]:
+            messages += _of_run(tuple(runs[run]))
+    return messages
 
 
 def _plain(event: Event) -> Seen:
     broken_off = event.is_interrupted or event.is_late
-    return Seen(
+    compared = Compared(
         likeness=likeness(event.message),
-        events=(event,),
         optional=broken_off or says_nothing(event.message),
-        delivered=event.type == "assistant" and not broken_off,
+        also=_with_prefill(event),
+        fragment=event.is_interrupted,
     )
+    return Seen(compared=compared, events=(event,), delivered=event.type == "assistant" and not broken_off)
 
 
-def _of_run(events: tuple[Event, ...], replies: Sequence[Event]) -> Iterator[Seen]:
+def _of_run(events: tuple[Event, ...]) -> Iterator[Seen]:
+    replies = [event for event in events if event.type == "assistant"]
+    if not replies:
+        return
     last = replies[-1]
     delivered = not (last.is_interrupted or last.is_late or asks_only_the_service(last))
     message = as_delivered(replies)
     if delivered or not says_nothing(message):
-        yield Seen(likeness=likeness(message), events=events, optional=not delivered, delivered=delivered)
+        compared = Compared(likeness=likeness(message), optional=not delivered, fragment=not delivered)
+        # The reply first, whatever the order of its rounds: it is what the message is.
+        yield Seen(compared=compared, events=(last, *(e for e in events if e is not last)), delivered=delivered)
 
 
-def _with_what_was_unanswered(turn: Iterator[Seen], answered_seq: int) -> Iterator[Seen]:
-    """What no complete reply followed needs no counterpart: the client may have given it up."""
-    messages = list(turn)
-    answered = max((place for place, one in enumerate(messages) if one.delivered), default=-1)
-    for place, one in enumerate(messages):
-        waits = place > answered and one.events[-1].seq > answered_seq
-        yield replace(one, optional=True) if waits else one
+def _with_what_was_unanswered(messages: Sequence[Seen]) -> list[Seen]:
+    """What no complete reply followed in its turn needs no counterpart: the client may have given it up."""
+    answered = False
+    marked: list[Seen] = []
+    for one in reversed(messages):
+        marked.append(_optional_unless(one, answered or one.delivered))
+        answered = (answered or one.delivered) and one.type != "user"
+    return marked[::-1]
+
+
+def _optional_unless(one: Seen, needed: bool) -> Seen:
+    return one if needed else replace(one, compared=replace(one.compared, optional=True))
+
+
+def _with_prefill(event: Event) -> Likeness | None:
+    """The reply as a client has it that put what it began the answer with before it."""
+    prefill = event.metadata.get("prefill")
+    content = event.message.get("content")
+    if not isinstance(prefill, str) or not isinstance(content, str):
+        return None
+    return likeness({**event.message, "content": prefill + content})
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json_values.digest(json_values.decode(text))
+    except json_values.InvalidJson:
+        return text
 
 
 def _content(content: Any) -> Any:

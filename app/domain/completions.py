@@ -5,8 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 from app.domain import json_values
-from app.domain.deltas import Reply
-from app.domain.messages import text_of, tool_calls_of
+from app.domain.deltas import Reply, first_choice, whole_call
+from app.domain.messages import faults_of, text_of, tool_calls_of
 
 Completion = Mapping[str, Any]
 
@@ -18,10 +18,17 @@ class NotACompletion(ValueError):
 def message_of(completion: Any) -> dict[str, Any]:
     """The message of the first choice, which is the one that is stored. Raises NotACompletion."""
     try:
-        choice = next(choice for choice in completion["choices"] if choice.get("index", 0) == 0)
-        return {"role": "assistant", **choice["message"]}
-    except (TypeError, KeyError, AttributeError, StopIteration) as error:
+        choice = first_choice(completion)
+        if choice is None:
+            raise NotACompletion("it has no choice")
+        message = {**choice["message"], "role": "assistant"}
+        if message.get("tool_calls"):
+            message["tool_calls"] = [whole_call(call) for call in message["tool_calls"]]
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise NotACompletion from error
+    if faults := faults_of(message):
+        raise NotACompletion(faults[0].msg)
+    return message
 
 
 def without_cut_calls(message: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
@@ -35,17 +42,20 @@ def without_cut_calls(message: dict[str, Any], finish_reason: str | None) -> dic
 
 
 def finish_reason_of(completion: Completion) -> str | None:
-    reason: str | None = completion["choices"][0].get("finish_reason")
-    return reason
+    choice = first_choice(completion)
+    reason = None if choice is None else choice.get("finish_reason")
+    return reason if isinstance(reason, str) else None
 
 
 def with_message(completion: Completion, message: Mapping[str, Any], usage: Any) -> dict[str, Any]:
     """The completion with another message in its first choice, and the usage of all rounds."""
-    first, *others = completion["choices"]
-    reason = first.get("finish_reason")
-    if reason == "tool_calls" and not message.get("tool_calls"):
-        reason = "stop"
-    changed = {**completion, "choices": [{**first, "message": message, "finish_reason": reason}, *others]}
+    first = first_choice(completion)
+    reason = _delivered_reason(finish_reason_of(completion), bool(message.get("tool_calls")))
+    choices = [
+        {**(first or {}), "message": message, "finish_reason": reason} if choice is first else choice
+        for choice in completion["choices"]
+    ]
+    changed = {**completion, "choices": choices}
     return changed if usage is None else {**changed, "usage": usage}
 
 
@@ -58,9 +68,9 @@ def added(one: Any, other: Any) -> Any:
     return other if one is None else one
 
 
-def like_a_whole(reply: Reply, usage: Any) -> dict[str, Any]:
+def like_a_whole(reply: Reply, usage: Any, *, asks_client: bool) -> dict[str, Any]:
     """What is kept of a streamed completion, as a whole one has it."""
-    choices = [{"finish_reason": reply.finish_reason}]
+    choices = [{"finish_reason": _delivered_reason(reply.finish_reason, asks_client)}]
     return {"id": reply.id, "model": reply.model, "created": reply.created, "usage": usage, "choices": choices}
 
 
@@ -74,6 +84,7 @@ class ClientStream:
         self._service_tools = service_tools
         self._wants_usage = wants_usage
         self._head: dict[str, Any] | None = None
+        self._has_role = False
         self._usage: Any = None
         self._waiting: dict[int, list[Mapping[str, Any]]] = {}
         self._index_of_call: dict[int, int] = {}
@@ -81,18 +92,22 @@ class ClientStream:
     def chunks(self, chunk: Mapping[str, Any], reply: Reply) -> list[dict[str, Any]]:
         """What of a chunk is passed on, now that it has come; `reply` takes it in."""
         fragments = reply.add(chunk)
-        is_first = self._head is None
+        choice = first_choice(chunk)
+        if choice is None:
+            return []  # Its usage is told at the end.
         if self._head is None:
             self._head = {name: value for name, value in chunk.items() if name not in {"choices", "usage"}}
-        choices = chunk.get("choices")
-        delta = dict(choices[0].get("delta") or {}) if isinstance(choices, list) and choices else {}
-        if not is_first:
-            delta.pop("role", None)
-        delta.pop("tool_calls", None)
+        given = choice.get("delta")
+        passed = given.items() if isinstance(given, dict) else ()
+        delta = {name: value for name, value in passed if name not in _REWRITTEN}
         if calls := self._client_fragments(fragments, reply):
             delta["tool_calls"] = calls
-        worth_it = is_first or any(value is not None for value in delta.values())
-        return [self._chunk(delta, None)] if choices and worth_it else []
+        if not any(value is not None for value in delta.values()):
+            return []
+        if not self._has_role:
+            delta = {"role": "assistant", **delta}
+            self._has_role = True
+        return [self._chunk(delta, None, choice)]
 
     def next_round(self, reply: Reply) -> None:
         """The service's own calls were run: what comes next continues the same answer."""
@@ -102,10 +117,9 @@ class ClientStream:
     def end(self, reply: Reply, *, asks_client: bool) -> list[dict[str, Any]]:
         """The finish reason, once, and the usage of all rounds where the client asked for it."""
         self._usage = added(self._usage, reply.usage)
-        reason = reply.finish_reason
-        if reason == "tool_calls" and not asks_client:
-            reason = "stop"
-        chunks = [self._chunk({}, reason)]
+        reason = _delivered_reason(reply.finish_reason, asks_client)
+        begun = [] if self._has_role else [self._chunk({"role": "assistant", "content": ""}, None)]
+        chunks = [*begun, *self._held_back(reply.message()), self._chunk({}, reason)]
         if self._wants_usage and self._usage is not None:
             chunks.append({**(self._head or {}), "choices": [], "usage": self._usage})
         return chunks
@@ -117,18 +131,40 @@ class ClientStream:
     def _client_fragments(self, fragments: list[tuple[int, Mapping[str, Any]]], reply: Reply) -> list[dict[str, Any]]:
         passed: list[dict[str, Any]] = []
         for place, fragment in fragments:
-            name = reply.name_of_call(place)
             self._waiting.setdefault(place, []).append(fragment)
-            if name is None or name in self._service_tools:
-                continue
-            index = self._index_of_call.setdefault(place, len(self._index_of_call))
-            passed += [{**waiting, "index": index} for waiting in self._waiting.pop(place)]
+            if not self._may_be_the_services(place, reply):
+                passed += self._released(place)
         return passed
 
-    def _chunk(self, delta: Mapping[str, Any], finish_reason: str | None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
+    def _may_be_the_services(self, place: int, reply: Reply) -> bool:
+        """Also while a name has only begun to come, until its arguments do."""
+        name = reply.name_of_call(place) or ""
+        if name in self._service_tools:
+            return True
+        begins = any(tool.startswith(name) for tool in self._service_tools)
+        return begins and not reply.has_arguments(place)
+
+    def _released(self, place: int) -> list[dict[str, Any]]:
+        index = self._index_of_call.setdefault(place, len(self._index_of_call))
+        return [{**waiting, "index": index} for waiting in self._waiting.pop(place)]
+
+    def _held_back(self, message: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Calls of the client's whose name is the beginning of a service tool's, and which came without arguments."""
+        names = [call.name for call in tool_calls_of(message)]
+        waiting = [place for place in sorted(self._waiting) if place < len(names)]
+        calls = [one for place in waiting if names[place] not in self._service_tools for one in self._released(place)]
+        return [self._chunk({"tool_calls": calls}, None)] if calls else []
+
+    def _chunk(
+        self, delta: Mapping[str, Any], finish_reason: str | None, of: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        choice = {**(of or {}), "index": 0, "delta": delta, "finish_reason": finish_reason}
         chunk = {**(self._head or {}), "choices": [choice]}
         return {**chunk, "usage": None} if self._wants_usage else chunk
+
+
+# What of a delta is not passed on as it came.
+_REWRITTEN = frozenset({"role", "tool_calls"})
 
 
 def completion_of(message: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,6 +198,11 @@ def _is_json(text: str) -> bool:
 
 def _head(facts: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {"id": facts.get("id"), "object": kind, "created": facts.get("created"), "model": facts.get("model")}
+
+
+def _delivered_reason(reason: str | None, asks_client: bool) -> str | None:
+    """Calls that the service ran are none of the client's business."""
+    return "stop" if reason == "tool_calls" and not asks_client else reason
 
 
 def _is_number(value: Any) -> bool:

@@ -15,9 +15,6 @@ REPLAYED_FIELDS = frozenset({"role", "name", "content", "refusal", "tool_calls",
 REASONING_FIELDS = frozenset({"reasoning", "reasoning_content", "reasoning_details"})
 
 
-_NO_CALLS: tuple[str, list[Any]] = ("tool_calls", [])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """A prompt and where its messages come from: `event_ids[i]` is the event of `messages[i]`."""
@@ -63,5 +60,10 @@ def replayed(
 ) -> dict[str, Any]:
     """A stored message as providers take it back; `also` names further fields that this one does."""
     allowed = REPLAYED_FIELDS | also | (REASONING_FIELDS if within_current_turn else frozenset())
-    # Providers refuse an empty list of calls, although some send one.
-    return {name: value for name, value in message.items() if name in allowed and (name, value) != _NO_CALLS}
+    kept = {name: value for name, value in message.items() if name in allowed and not _is_nothing(name, value)}
+    return {**kept, "content": None} if kept.get("content") == [] else kept
+
+
+def _is_nothing(name: str, value: Any) -> bool:
+    """What providers refuse, although some send it: an empty list of calls, nulls where something is expected."""
+    return (value is None and name not in {"content", "refusal"}) or (name == "tool_calls" and value == [])

@@ -11,16 +11,17 @@ from typing import Any, Literal
 
 from app.domain.client_view import (
     Seen,
+    call_id_of,
     in_order_of_ids,
-    is_broken_off,
-    is_unanswered,
     likeness,
     seen_by_client,
+    unanswered,
 )
 from app.domain.events import Event
 from app.domain.message_filters import MessageFilter
 from app.domain.messages import says_nothing, tool_calls_of, type_of
-from app.domain.overlap import Compared, find_overlap
+from app.domain.overlap import Compared, Overlap, find_overlap
+from app.domain.service_runs import asks_only_the_service
 from app.domain.turns import split_into_turns
 
 Message = Mapping[str, Any]
@@ -31,24 +32,28 @@ History = Literal["prepend", "replace"]
 class Loaded:
     """A session's log as a chat needs it.
 
-    `window`: what the filter selects. `newest_turn`: that of the log, whatever the filter hides. `has_older`: whether
-    the log holds events older than the window. `answered_seq`: up to where the log was answered.
+    `window`: what the filter selects. `tail`: the log from the turn of its last complete reply on, whatever the
+    filter hides. `first_seq`: where the log begins. `answered_seq`: up to where it was answered.
     """
 
     window: Sequence[Event] = ()
-    newest_turn: Sequence[Event] = ()
+    tail: Sequence[Event] = ()
     system: Event | None = None
-    has_older: bool = False
+    first_seq: int | None = None
     answered_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """A message of the conversation: an event of the log, or one of the request (`new`: it continues the log)."""
+    """A message of the conversation: an event of the log, or one of the request (`new`: it continues the log).
+
+    `again`: an event that the request says again, as it waits for an answer.
+    """
 
     message: Message
     event: Event | None = None
     new: bool = False
+    again: bool = False
 
     @property
     def type(self) -> str:
@@ -83,18 +88,19 @@ class Request:
 
 def continued(loaded: Loaded, request: Request, accepted: MessageFilter, history: History) -> list[Said]:
     """The history continued by the request: what goes upstream but for system messages, before any guard."""
-    turn = seen_by_client(loaded.newest_turn, answered_seq=loaded.answered_seq)
-    retry = _retry(turn, loaded, request.new, accepted)
-    events = _history_of_prompt(loaded, joins=retry.begins < _FAR or _has_results(request.new))
+    retry = _retry(loaded, request.new, accepted)
+    events = _history_of_prompt(loaded, retry, has_results=any(map(_is_result, request.new)))
     before = [event for event in events if event.seq < retry.begins]
-    resent = request.resent if history == "prepend" else []
-    head, after = _around_overlap(before, resent, loaded, accepted)
+    placed = _Placed()
+    if history == "prepend":
+        has_older = loaded.first_seq is not None and (not events or loaded.first_seq < events[0].seq)
+        placed = _around_overlap(before, request, accepted, has_older=has_older)
     return [
-        *map(_requested, head),
-        *_stored(before, retried=False),
-        *map(_requested, after),
+        *map(_requested, placed.head),
+        *_with_kept_out(before, placed.between),
+        *map(_requested, placed.after),
         *map(_requested, retry.kept_out),
-        *_stored([event for event in events if event.seq >= retry.begins], retried=True),
+        *_again([event for event in events if event.seq >= retry.begins]),
         *(Said(message=message, new=True) for message in retry.remaining),
         *map(_requested, request.prefill),
     ]
@@ -102,7 +108,7 @@ def continued(loaded: Loaded, request: Request, accepted: MessageFilter, history
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Retry:
-    """What of a request's new messages the newest turn ends with already, while it is unanswered.
+    """What of a request's new messages the log ends with already and is not answered yet.
 
     `begins`: the seq from where on the log is the retried part. `kept_out`: what stands between and is not compared,
     as the log holds no such messages. `remaining`: what is new indeed.
@@ -116,24 +122,19 @@ class _Retry:
 _FAR = 2**63
 
 
-def _retry(turn: Sequence[Seen], loaded: Loaded, new: Sequence[Message], accepted: MessageFilter) -> _Retry:
-    none = _Retry(begins=_FAR, kept_out=[], remaining=list(new))
-    if not is_unanswered(turn, loaded.answered_seq):
-        return none
-    said = [one for one in turn if not is_broken_off(one)]
-    calls = _calls_of(loaded.newest_turn)
+def _retry(loaded: Loaded, new: Sequence[Message], accepted: MessageFilter) -> _Retry:
+    waiting = unanswered(seen_by_client(loaded.tail), loaded.answered_seq)
+    calls = _calls_of(loaded.tail)
     # A result is compared when the log holds its call, whatever the filter says: just these are stored.
     compared = [
         place
         for place, message in enumerate(new)
-        if (_call_id(message) in calls if type_of(message) == "tool" else accepted.accepts(message))
+        if (call_id_of(message) in calls if _is_result(message) else accepted.accepts(message))
     ]
-    compared = in_order_of_ids(
-        compared, lambda place: _call_id(new[place]), lambda place: type_of(new[place]) == "tool"
-    )
-    pairs = _prefix_that_ends_it(said, compared, new) or _results_again(said, compared, new)
+    compared = in_order_of_ids(compared, lambda at: call_id_of(new[at]), lambda at: _is_result(new[at]))
+    pairs = _prefix_that_ends_it(waiting, compared, new) or _results_again(waiting, compared, new)
     if not pairs:
-        return none
+        return _Retry(begins=_FAR, kept_out=[], remaining=list(new))
     again = {place for _, place in pairs}
     between = [place for place in range(max(again)) if place not in compared]
     gone = {*again, *between}
@@ -145,64 +146,131 @@ def _retry(turn: Sequence[Seen], loaded: Loaded, new: Sequence[Message], accepte
 
 
 def _prefix_that_ends_it(
-    said: Sequence[Seen], compared: Sequence[int], new: Sequence[Message]
+    waiting: Sequence[Seen], compared: Sequence[int], new: Sequence[Message]
 ) -> list[tuple[Seen, int]]:
     keys = [likeness(new[place]) for place in compared]
-    for length in range(min(len(keys), len(said)), 0, -1):
-        if [one.likeness for one in said[-length:]] == keys[:length]:
-            return list(zip(said[-length:], compared[:length], strict=True))
+    for length in range(min(len(keys), len(waiting)), 0, -1):
+        if [one.likeness for one in waiting[-length:]] == keys[:length]:
+            return list(zip(waiting[-length:], compared[:length], strict=True))
     return []
 
 
-def _results_again(said: Sequence[Seen], compared: Sequence[int], new: Sequence[Message]) -> list[tuple[Seen, int]]:
+def _results_again(
+    waiting: Sequence[Seen], compared: Sequence[int], new: Sequence[Message]
+) -> list[tuple[Seen, int]]:
     """Results that are stored already, out of a run of which some are new: runs are compared as sets."""
-    stored = {one.likeness: one for one in takewhile(lambda one: one.is_result, reversed(said))}
-    given = takewhile(lambda place: type_of(new[place]) == "tool", compared)
+    stored = {one.likeness: one for one in takewhile(lambda one: one.type == "tool", reversed(waiting))}
+    given = takewhile(lambda place: _is_result(new[place]), compared)
     return [(stored[likeness(new[place])], place) for place in given if likeness(new[place]) in stored]
 
 
-def _history_of_prompt(loaded: Loaded, *, joins: bool) -> list[Event]:
-    """The window; with the newest turn when the request goes on with that, though the filter hides it."""
+def _history_of_prompt(loaded: Loaded, retry: _Retry, *, has_results: bool) -> list[Event]:
+    """The window; and what the request goes on with, from its turn on, though the filter hides it."""
     window = [event for event in loaded.window if event.type != "system"]
-    if not joins or not loaded.newest_turn:
-        return window
-    start = loaded.newest_turn[0].seq
-    turn = [event for event in loaded.newest_turn if event.type != "system"]
-    return [event for event in window if event.seq < start] + turn
+    turns = split_into_turns(event for event in loaded.tail if event.type != "system")
+    if has_results or retry.begins < _FAR:
+        begun = [turn for turn in turns if turn[0].seq <= retry.begins]
+        start = (begun or turns)[-1][0].seq if turns else _FAR
+        window = [event for event in window if event.seq < start]
+        window += [event for turn in turns for event in turn if event.seq >= start]
+    return window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """Where messages of the request that the history does not hold stand: before it, behind it, or in it.
+
+    `between` are those with the seq of the event that they follow.
+    """
+
+    head: Sequence[Message] = ()
+    between: Sequence[tuple[int, Message]] = ()
+    after: Sequence[Message] = ()
 
 
 def _around_overlap(
-    history: Sequence[Event], resent: Sequence[Message], loaded: Loaded, accepted: MessageFilter
-) -> tuple[Sequence[Message], Sequence[Message]]:
-    """What of the resent messages goes before the history, and what after it."""
-    if not resent:
-        return [], []
-    seen = seen_by_client(history, answered_seq=loaded.answered_seq)
-    ordered = in_order_of_ids(resent, _call_id, lambda message: type_of(message) == "tool")
-    overlap = find_overlap(
-        [Compared(one.likeness, one.optional) for one in seen],
-        [Compared(likeness(message), not accepted.accepts(message)) for message in ordered],
+    history: Sequence[Event], request: Request, accepted: MessageFilter, *, has_older: bool
+) -> _Placed:
+    if not request.resent:
+        return _Placed()
+    seen = seen_by_client(history)
+    # Places in the order in which results are compared.
+    order = in_order_of_ids(
+        range(len(request.resent)),
+        lambda at: call_id_of(request.resent[at]),
+        lambda at: _is_result(request.resent[at]),
     )
+    kept_out = _kept_out(request.resent, accepted)
+    compared = [Compared(likeness=likeness(request.resent[at]), optional=at in kept_out) for at in order]
+    overlap = find_overlap([one.compared for one in seen], compared)
+    overlap = _up_to_open_call(overlap, seen, request)
     if overlap is None:
-        return [], resent
-    return ([] if loaded.has_older else resent[: overlap.start]), resent[overlap.end :]
+        return _Placed(after=request.resent)
+    return _Placed(
+        head=[] if has_older else [request.resent[at] for at in sorted(order[: overlap.start])],
+        between=list(_between(overlap, seen, [request.resent[at] for at in order])) if kept_out else (),
+        after=[request.resent[at] for at in sorted(order[overlap.end :])],
+    )
 
 
-def _stored(events: Sequence[Event], *, retried: bool) -> Iterator[Said]:
-    """Events as a prompt holds them: without what says nothing, and without what a whole reply took the place of."""
-    return (Said(message=event.message, event=event) for event in for_prompt(events, retried=retried))
+def _up_to_open_call(overlap: Overlap | None, seen: Sequence[Seen], request: Request) -> Overlap | None:
+    """Results that answer the newest stored calls answer just these, in whatever form their call is resent."""
+    last = request.resent[-1]
+    ids = {call.id for call in tool_calls_of(last) if call.id.strip()} if type_of(last) == "assistant" else set()
+    if not ids or not seen or not request.new or not _is_result(request.new[0]):
+        return overlap
+    is_open = ids == {call[0] for call in seen[-1].likeness[2]}
+    if not is_open or (overlap is not None and overlap.end == len(request.resent)):
+        return overlap
+    start, pairs = (0, []) if overlap is None else (overlap.start, overlap.pairs)
+    return Overlap(start=start, end=len(request.resent), pairs=pairs)
+
+
+def _between(overlap: Overlap, seen: Sequence[Seen], resent: Sequence[Message]) -> Iterator[tuple[int, Message]]:
+    """What the message filter keeps out of the log and the client has seen between what is stored."""
+    of_resent = {place: history for history, place in overlap.pairs}
+    seq = -1
+    for place, message in enumerate(resent[overlap.start : overlap.end], start=overlap.start):
+        if place in of_resent:
+            seq = max(seq, seen[of_resent[place]].last_seq)
+        elif not says_nothing(message):
+            yield seq, message
+
+
+def _kept_out(resent: Sequence[Message], accepted: MessageFilter) -> set[int]:
+    """Places of what the message filter keeps out of the log; a result goes with its call."""
+    kept_out: set[int] = set()
+    call_is_out = False
+    for place, message in enumerate(resent):
+        if type_of(message) == "assistant":
+            call_is_out = not accepted.accepts(message)
+        if call_is_out if _is_result(message) else not accepted.accepts(message):
+            kept_out.add(place)
+    return kept_out
+
+
+def _with_kept_out(events: Sequence[Event], between: Sequence[tuple[int, Message]]) -> Iterator[Said]:
+    left = list(between)
+    for event in for_prompt(events):
+        while left and left[0][0] < event.seq:
+            yield _requested(left.pop(0)[1])
+        yield Said(message=event.message, event=event)
+    yield from (_requested(message) for _, message in left)
+
+
+def _again(events: Sequence[Event]) -> Iterator[Said]:
+    return (Said(message=event.message, event=event, again=True) for event in for_prompt(events, retried=True))
 
 
 def for_prompt(events: Sequence[Event], *, retried: bool = False) -> list[Event]:
     """What of a log belongs into a prompt: no late reply, no empty one, and no interrupted one that was made good.
 
-    `retried`: the last of these turns is being answered anew.
+    `retried`: all of it is being answered anew.
     """
     kept: list[Event] = []
-    turns = split_into_turns(event for event in events if event.type != "system")
-    for number, turn in enumerate(turns, start=1):
+    for turn in split_into_turns(event for event in events if event.type != "system"):
         whole = [place for place, event in enumerate(turn) if _is_whole_reply(event)]
-        made_good = len(turn) if retried and number == len(turns) else max(whole, default=-1)
+        made_good = len(turn) if retried else max(whole, default=-1)
         kept += [
             event
             for place, event in enumerate(turn)
@@ -212,11 +280,16 @@ def for_prompt(events: Sequence[Event], *, retried: bool = False) -> list[Event]
 
 
 def _is_whole_reply(event: Event) -> bool:
-    return event.type == "assistant" and not event.is_interrupted and not event.is_late
+    broken_off = event.is_interrupted or event.is_late
+    return event.type == "assistant" and not broken_off and not asks_only_the_service(event)
 
 
 def _requested(message: Message) -> Said:
     return Said(message=message)
+
+
+def _is_result(message: Message) -> bool:
+    return type_of(message) == "tool"
 
 
 def _trailing(messages: Sequence[Message], types: set[str]) -> list[Message]:
@@ -224,19 +297,10 @@ def _trailing(messages: Sequence[Message], types: set[str]) -> list[Message]:
     return run[::-1]
 
 
-def _has_results(new: Sequence[Message]) -> bool:
-    return any(type_of(message) == "tool" for message in new)
-
-
 def _calls_of(events: Sequence[Event]) -> set[str]:
     return {
-        call.id.strip() and call.id
+        call.id if call.id.strip() else ""
         for event in events
         if event.type == "assistant"
         for call in tool_calls_of(event.message)
     }
-
-
-def _call_id(message: Message) -> str:
-    call_id: str = message.get("tool_call_id", "")
-    return call_id.strip() and call_id

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.domain import json_values
+
 # Of these a later fragment repeats the earlier one where a provider sends them again; all else is a continuation.
 _REPEATED = frozenset({"id", "type", "role", "name"})
 
@@ -29,7 +31,7 @@ class Reply:
         """
         self.id = self.id or _text(chunk.get("id"))
         self.model = self.model or _text(chunk.get("model"))
-        if self.created is None and isinstance(chunk.get("created"), int):
+        if not self.created and isinstance(chunk.get("created"), int):
             self.created = chunk["created"]
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
@@ -48,9 +50,12 @@ class Reply:
 
     def name_of_call(self, place: int) -> str | None:
         """What the call at an index calls, once that is known."""
-        call = self._calls.get(place, {})
-        body = call.get("function") or call.get("custom") or {}
-        return _text(body.get("name"))
+        return _text(self._body_of_call(place).get("name"))
+
+    def has_arguments(self, place: int) -> bool:
+        """Whether any of a call's arguments have come."""
+        body = self._body_of_call(place)
+        return bool(body.get("arguments") or body.get("input"))
 
     @property
     def is_empty(self) -> bool:
@@ -59,16 +64,22 @@ class Reply:
 
     def message(self) -> dict[str, Any]:
         """The whole message."""
-        calls = [_whole_call(self._calls[place]) for place in sorted(self._calls)]
+        calls = [whole_call(self._calls[place]) for place in sorted(self._calls)]
         message = self.fragment()
         if calls:
-            message |= {"content": message["content"] or None, "tool_calls": calls}
+            message |= {"content": message["content"] or None, "tool_calls": _well_formed(calls)}
         return message
 
     def fragment(self) -> dict[str, Any]:
         """The message of a reply that broke off: without calls, as none of them is known to be complete."""
         fields = {name: value for name, value in self._fields.items() if value is not None and name != "content"}
-        return {"role": "assistant", "content": self._fields.get("content") or "", **fields}
+        well_formed: dict[str, Any] = _well_formed(fields)
+        return {"role": "assistant", "content": _well_formed(self._fields.get("content")) or "", **well_formed}
+
+    def _body_of_call(self, place: int) -> Mapping[str, Any]:
+        call = self._calls.get(place, {})
+        body = call.get("function") or call.get("custom")
+        return body if isinstance(body, dict) else {}
 
     def _place_of_call(self, fragment: Mapping[str, Any]) -> int:
         """The index of the call that a fragment continues or begins; some providers leave it out."""
@@ -76,9 +87,9 @@ class Reply:
         if isinstance(index, int) and not isinstance(index, bool):
             return index
         last = max(self._calls, default=-1)
-        call_id = fragment.get("id")
-        begins = bool(call_id) and (last < 0 or self._calls[last].get("id") != call_id)
-        return last + 1 if begins or last < 0 else last
+        if call_id := fragment.get("id"):
+            return next((place for place, call in self._calls.items() if call.get("id") == call_id), last + 1)
+        return max(last, 0)
 
     def _add_calls(self, fragments: Any) -> list[tuple[int, Mapping[str, Any]]]:
         placed: list[tuple[int, Mapping[str, Any]]] = []
@@ -109,20 +120,31 @@ def joined(known: Any, new: Any, *, repeated: bool = False) -> Any:
 
 def first_choice(chunk: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The choice that is stored: that of index 0, which is the only one unless the request asked for several."""
-    choices = chunk.get("choices")
+    choices = chunk.get("choices") if isinstance(chunk, dict) else None
     for choice in choices if isinstance(choices, list) else ():
-        if isinstance(choice, dict) and choice.get("index", 0) == 0:
+        if isinstance(choice, dict) and not choice.get("index"):
             return choice
     return None
 
 
-def _whole_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A call with the fields that every message needs, where a provider left them out."""
-    whole = {"id": "", "type": "function", **call}
+def whole_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """A call with the fields that every message needs, where a provider left them out or null."""
+    given = {name: value for name, value in call.items() if value is not None}
+    whole = {"id": "", "type": "function", **given}
     body = "custom" if whole["type"] == "custom" else "function"
     text = "input" if body == "custom" else "arguments"
-    whole[body] = {"name": "", text: "", **(whole.get(body) or {})}
+    parts = whole[body] if isinstance(whole.get(body), dict) else {}
+    whole[body] = {"name": "", text: "", **{name: value for name, value in parts.items() if value is not None}}
     return whole
+
+
+def _well_formed(value: Any) -> Any:
+    """A character may come in two halves, each in a fragment of its own."""
+    if isinstance(value, str):
+        return value if value.isascii() else json_values.well_formed(value)
+    if isinstance(value, dict):
+        return {name: _well_formed(item) for name, item in value.items()}
+    return [_well_formed(item) for item in value] if isinstance(value, list) else value
 
 
 def _text(value: Any) -> str | None:

@@ -135,6 +135,13 @@ class PlanRefused(DomainError):
         super().__init__(f"The compaction plan does not fit the session: {why}")
 
 
+class ServiceStopping(DomainError):
+    """The service stops before an answer was whole; what there was of it is stored."""
+
+    def __init__(self) -> None:
+        super().__init__("The service is stopping and could not wait for the end of this answer: ask again.")
+
+
 class UpstreamNotConfigured(DomainError):
     def __init__(self, setting: str) -> None:
         super().__init__(f"There is no upstream LLM to ask: set {setting}.")

@@ -68,12 +68,12 @@ class Event:
     @property
     def is_interrupted(self) -> bool:
         """Whether it is what had been sent of a reply when the client or the upstream went away."""
-        return self.metadata.get("interrupted") is True
+        return self.type == "assistant" and self.metadata.get("interrupted") is True
 
     @property
     def is_late(self) -> bool:
         """Whether it is a reply whose turn had lost its lease: another may have begun meanwhile."""
-        return self.metadata.get("late") is True
+        return self.type == "assistant" and self.metadata.get("late") is True
 
 
 class _Content(msgspec.Struct):

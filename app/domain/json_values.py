@@ -33,6 +33,25 @@ def decode(data: bytes | str) -> Any:
     return value
 
 
+def decode_leniently(data: bytes | str) -> Any:
+    """Parse what others write: NaN and Infinity, which are null here, and halves of surrogate pairs as well."""
+    try:
+        return decode(data)
+    except InvalidJson as error:
+        try:
+            value = json.loads(data, parse_constant=lambda _: None)
+        except (ValueError, RecursionError):
+            raise error from None
+        if is_deeper_than(value, MAX_DEPTH):
+            raise
+        return value
+
+
+def well_formed(text: str) -> str:
+    """The text with halves of surrogate pairs put together, and U+FFFD for those that have no other."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def encode(value: Any) -> str:
     return _encoder.encode(value).decode()
 

@@ -9,6 +9,9 @@ from app.domain.text import contains
 
 Message = Mapping[str, Any]
 
+# What a reply may say although no prompt can hold it as a message.
+_OTHER_CONTENT = ("reasoning", "reasoning_content", "reasoning_details", "function_call", "audio")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptAll:
@@ -18,10 +21,10 @@ class AcceptAll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkipEmpty:
-    """Everything but replies that say nothing; a blank question is stored."""
+    """Everything but replies without text, calls or other content; a blank question is stored."""
 
     def accepts(self, message: Message) -> bool:
-        return not says_nothing(message)
+        return not says_nothing(message) or any(message.get(name) for name in _OTHER_CONTENT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

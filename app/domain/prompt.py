@@ -31,10 +31,39 @@ class Budget:
     count_tokens: CountTokens
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What prompts are made of, round by round.
+
+    `also` names fields of stored messages that this upstream takes back, `names` the ids that messages of the
+    request will have in the log, by their `id()`.
+    """
+
+    said: list[Said]
+    stored_system: Event | None
+    system: Sequence[Message]
+    also: frozenset[str]
+    budget: Budget | None
+    names: Mapping[int, str]
+
+    def prompt(self) -> Prompt:
+        """The messages of a request. Raises ContextTooLarge."""
+        said = self.said if self.budget is None else within_budget(self.said, self.budget, self.names)
+        return build_prompt(said, stored_system=self.stored_system, system=self.system, also=self.also)
+
+    def followed_by(self, messages: Sequence[tuple[str, Message]]) -> "Draft":
+        """With what was said since, under the ids that it has in the log."""
+        more = {
+            event_id: Said(message=replayed(message, within_current_turn=True, also=self.also), again=True)
+            for event_id, message in messages
+        }
+        names = {**self.names, **{id(one): event_id for event_id, one in more.items()}}
+        return replace(self, said=[*self.said, *more.values()], names=names)
+
+
 def build_prompt(
     said: Sequence[Said], *, stored_system: Event | None, system: Sequence[Message], also: frozenset[str]
 ) -> Prompt:
-    """The messages of a request. `also` names fields of stored messages that this upstream takes back."""
     last_question = max((place for place, one in enumerate(said) if one.type == "user"), default=-1)
     history = [one.event for one in said if one.event is not None]
     return Prompt(
@@ -69,8 +98,8 @@ def within_budget(said: Sequence[Said], budget: Budget, event_ids: Mapping[int, 
 
 
 def _newest_turn(said: Sequence[Said]) -> int:
-    """Where the turn begins that the new messages of the request, or the last question, belong to."""
-    first_new = next((place for place, one in enumerate(said) if one.new), len(said) - 1)
+    """Where the turn begins that what the request says, new or again, or the last question belongs to."""
+    first_new = next((place for place, one in enumerate(said) if one.new or one.again), len(said) - 1)
     starts = [place for place, one in enumerate(said[: first_new + 1]) if one.type == "user"]
     return starts[-1] if starts else 0
 

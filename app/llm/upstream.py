@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -206,7 +208,16 @@ def _wait(response: httpx.Response, attempt: int) -> float:
     if response.status_code not in _WORTH_A_RETRY:
         return float("inf")
     asked = response.headers.get("Retry-After", "")
-    return float(asked) if asked.isdecimal() else _BACKOFF_SECONDS * 2**attempt
+    return float(asked) if asked.isdecimal() else max(_seconds_until(asked), _BACKOFF_SECONDS * 2**attempt)
+
+
+def _seconds_until(date: str) -> float:
+    """Of an HTTP date; 0 for what is none."""
+    try:
+        until = parsedate_to_datetime(date)
+    except ValueError:
+        return 0.0
+    return (until - datetime.now(UTC)).total_seconds() if until.tzinfo else 0.0
 
 
 def _refusal(response: httpx.Response, body: bytes) -> UpstreamFailed | UpstreamRefused:

@@ -13,14 +13,15 @@ from typing import Any
 import structlog
 from uuid_utils import uuid7
 
-from app.domain import event_ids, guards, prompt
+from app.domain import event_ids, guards
 from app.domain.chat import ChatCompaction, ChatRequest, Report
+from app.domain.compaction import Summarize
 from app.domain.conversation import Loaded, Request, Said, continued
 from app.domain.errors import CallAbandoned, CallAnswered, CallUnknown, SessionExists
 from app.domain.events import Appended, Event, NewEvent
 from app.domain.filters import ACTIVE
 from app.domain.leases import TurnWrite
-from app.domain.prompt import Budget, Prompt
+from app.domain.prompt import Budget, Draft, Prompt
 from app.domain.sessions import Lifetime, NewSession, Session
 from app.domain.tokens import CountTokens
 from app.domain.tool_definitions import ToolDefinition
@@ -58,18 +59,22 @@ class ChatSettings:
 class _Decided:
     """What a request comes to: the prompt, and the messages that are stored first, with the ids they will have."""
 
+    draft: Draft
     prompt: Prompt
     stored: list[tuple[str, Said]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chat:
+    """`stopping` is set when no answer may take any longer: what there is of it is stored."""
+
     db: Database
     upstream: Upstream
     turns: Turns
     compactions: ChatCompactions
     count_tokens: CountTokens
     settings: ChatSettings
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _at_work: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def finish(self) -> None:
@@ -102,7 +107,7 @@ class Chat:
 
     @asynccontextmanager
     async def _answering(self, request: ChatRequest, gone: asyncio.Event) -> AsyncIterator[Reply]:
-        model = self.upstream.model_for(request.body.get("model"))
+        model = self._model(request)
         added = added_to(request.body, with_recall=request.options.recall)
         turn = await self._turn(request, gone)
         async with self.turns.kept(turn):
@@ -113,6 +118,13 @@ class Chat:
                 await reply.close()
         if isinstance(reply, LiveReply):
             self._compact_later(reply.rounds)
+
+    def _model(self, request: ChatRequest) -> str | None:
+        """The model to ask for. Raises ModelNotAllowed, also for the one that is to summarize."""
+        due = request.options.compaction
+        if due is not None and isinstance(due.strategy, Summarize) and due.strategy.model is not None:
+            self.upstream.model_for(due.strategy.model)
+        return self.upstream.model_for(request.body.get("model"))
 
     async def _turn(self, request: ChatRequest, gone: asyncio.Event) -> Turn:
         """The turn of the session, which is created first where there is none."""
@@ -177,6 +189,7 @@ class Chat:
         rounds = Rounds(
             request=request,
             reply_id=reply_id,
+            draft=decided.draft,
             messages=decided.prompt.messages,
             model=model,
             tools=tools,
@@ -221,17 +234,20 @@ class Chat:
             (event_ids.of_message(one.message, of) if request.has_stable_ids else str(uuid7()), one)
             for one in storing.messages
         ]
+        budget = None
         if request.options.max_context_tokens is not None:
             budget = Budget(max_tokens=request.options.max_context_tokens, count_tokens=self.count_tokens)
-            names = {id(one): event_id for event_id, one in stored}
-            sent = await asyncio.to_thread(prompt.within_budget, sent, budget, names)
-        built = prompt.build_prompt(
-            sent,
+        draft = Draft(
+            said=sent,
             stored_system=loaded.system,
             system=Request.of(request.messages).system,
             also=self.settings.replay_fields,
+            budget=budget,
+            names={id(one): event_id for event_id, one in stored},
         )
-        return _Decided(prompt=built, stored=stored)
+        # Counting tokens leaves the event loop.
+        made = draft.prompt() if budget is None else await asyncio.to_thread(draft.prompt)
+        return _Decided(draft=draft, prompt=made, stored=stored)
 
     async def _append(self, request: ChatRequest, turn: Turn, decided: _Decided) -> Appended | None:
         if not decided.stored:
@@ -268,7 +284,7 @@ def _written(appended: Appended | None, loaded: Loaded) -> tuple[str, ...]:
     """The events that were appended, without those that the log held already."""
     if appended is None or not appended.appended:
         return ()
-    known: Sequence[Event] = [*loaded.window, *loaded.newest_turn]
+    known: Sequence[Event] = [*loaded.window, *loaded.tail]
     last = max((event.seq for event in known), default=0)
     return tuple(event.id for event in appended.events if event.seq > last)
 

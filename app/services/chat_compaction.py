@@ -13,6 +13,10 @@ from app.storage import compactions, sessions
 log = structlog.get_logger()
 
 
+# For a summarizer to come to its end when the service stops.
+_PATIENCE_SECONDS = 5
+
+
 class ChatCompactions:
     """Compactions in the background, one at a time for each session, waited for when the service stops."""
 
@@ -38,9 +42,12 @@ class ChatCompactions:
             log.exception("chat_compaction_crashed")  # The chat is answered already, or about to be.
 
     async def finish(self) -> None:
-        """Wait for what runs."""
-        while self._running:
-            await asyncio.wait(set(self._running.values()))
+        """Wait for what runs, but not for long: a compaction that is given up has changed nothing."""
+        if self._running:
+            _, late = await asyncio.wait(set(self._running.values()), timeout=_PATIENCE_SECONDS)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
 
     async def _compact(self, due: ChatCompaction, session: Session, model: str | None) -> None:
         try:

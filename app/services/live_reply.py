@@ -1,6 +1,7 @@
 """The upstream's answer on its way to the client: whole or streamed, with the rounds that the service runs itself."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -14,11 +15,12 @@ from app.domain.chat import Report
 from app.domain.completions import ClientStream
 from app.domain.deltas import Reply
 from app.domain.errors import DomainError, UpstreamFailed
+from app.domain.messages import faults_of
 from app.domain.service_runs import without_calls
 from app.llm.sse import DONE, ServerSentEvent, encoded
 from app.llm.upstream import StreamedAnswer, Upstream, WholeAnswer
 from app.services.rounds import Rounds
-from app.services.turns import uninterrupted
+from app.services.turns import ClientGone, uninterrupted
 
 log = structlog.get_logger()
 
@@ -58,13 +60,13 @@ class LiveReply:
         try:
             await self._stream(emit)
             await _awake(self.before_end(), emit)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, ClientGone):
             await uninterrupted(self._interrupt())
             raise
         except DomainError as error:
             log.warning("chat_stream_broke_off", reason=type(error).__name__)
             await uninterrupted(self._interrupt())
-            await emit(error.raw if isinstance(error, _ErrorEvent) else _event(_error_of(error)))
+            await emit(error.raw if isinstance(error, _ErrorEvent) else error_event(error))
         else:
             await emit(encoded(DONE))
 
@@ -98,6 +100,8 @@ class LiveReply:
         while True:
             await self._stream_round(client, emit)
             message = completions.without_cut_calls(self._reply.message(), self._reply.finish_reason)
+            if faults_of(message):
+                raise UpstreamFailed("its answer comes to no message that a conversation could go on with")
             places = self.rounds.tools.places_of(message)
             asks_client = len(places) < len(message.get("tool_calls") or [])
             if not places or asks_client or self.rounds.is_last:
@@ -119,12 +123,12 @@ class LiveReply:
         self, client: ClientStream, message: Mapping[str, Any], places: Sequence[int], emit: Emit
     ) -> None:
         reply, usage = self._reply, self._reply.usage
+        asks_client = len(places) < len(message.get("tool_calls") or [])
         if self.rounds.tools:
-            asks_client = len(places) < len(message.get("tool_calls") or [])
             for chunk in client.end(reply, asks_client=asks_client):
                 await emit(_event(chunk))
             usage = client.usage
-        completion = completions.like_a_whole(reply, usage)
+        completion = completions.like_a_whole(reply, usage, asks_client=asks_client)
         if places:
             await uninterrupted(self.rounds.finish_mixed(message, places, completion))
         else:
@@ -146,6 +150,9 @@ class LiveReply:
 
     async def _pass_on(self, event: ServerSentEvent, client: ClientStream, emit: Emit) -> None:
         chunk = _chunk(event)
+        if chunk is None:
+            log.warning("upstream_sent_junk")
+            chunk = {}
         if chunk.get("error"):
             raise _ErrorEvent(event.raw)
         if not self.rounds.tools:
@@ -160,6 +167,12 @@ class LiveReply:
             await self.rounds.interrupt(self._reply.fragment())
 
 
+def error_event(error: DomainError) -> bytes:
+    """In the shape in which OpenAI's SDKs find an error in a stream."""
+    code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
+    return _event({"error": {"message": str(error), "type": "server_error", "param": None, "code": code}})
+
+
 class _ErrorEvent(UpstreamFailed):
     """The upstream ended its stream with an error event, which is passed on as it came."""
 
@@ -170,31 +183,27 @@ class _ErrorEvent(UpstreamFailed):
 
 def _read(answer: WholeAnswer) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
-        completion = json_values.decode(answer.body)
+        completion = json_values.decode_leniently(answer.body)
         message = completions.message_of(completion)
     except (json_values.InvalidJson, completions.NotACompletion) as error:
         raise UpstreamFailed("its answer is no chat completion") from error
     return completion, completions.without_cut_calls(message, completions.finish_reason_of(completion))
 
 
-def _chunk(event: ServerSentEvent) -> Mapping[str, Any]:
+def _chunk(event: ServerSentEvent) -> Mapping[str, Any] | None:
+    """What an event says; None for what is no chunk, which is passed on and adds nothing."""
     try:
-        chunk = json_values.decode(event.data or b"")
-    except json_values.InvalidJson as error:
-        raise UpstreamFailed("its stream holds something else than chunks of a completion") from error
-    if not isinstance(chunk, dict):
-        raise UpstreamFailed("its stream holds something else than chunks of a completion")
-    return chunk
+        chunk = json_values.decode_leniently(event.data or b"")
+    except json_values.InvalidJson:
+        return None
+    return chunk if isinstance(chunk, dict) else None
 
 
 def _event(chunk: Mapping[str, Any]) -> bytes:
-    return encoded(json_values.encode(chunk).encode())
-
-
-def _error_of(error: DomainError) -> dict[str, Any]:
-    """In the shape in which OpenAI's SDKs find an error in a stream."""
-    code = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(error).__name__).lower()
-    return {"error": {"message": str(error), "type": "server_error", "param": None, "code": code}}
+    try:
+        return encoded(json_values.encode(chunk).encode())
+    except UnicodeEncodeError:  # Half a surrogate pair: the other half may come in the next fragment.
+        return encoded(json.dumps(chunk, default=float).encode())
 
 
 async def _never_silent(events: AsyncIterator[ServerSentEvent], emit: Emit) -> AsyncIterator[ServerSentEvent]:

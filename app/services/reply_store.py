@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from uuid_utils import uuid4
 
-from app.domain.errors import EventIdTaken, SessionNotFound
+from app.domain.errors import DatabaseUnavailable, EventIdTaken, SessionNotFound
 from app.domain.events import Appended, NewEvent
 from app.domain.leases import TurnWrite
 from app.domain.message_filters import MessageFilter
@@ -83,7 +83,7 @@ class ReplyStore:
 
     async def _append(self, messages: Sequence[ToStore], write: TurnWrite) -> None:
         try:
-            appended = await self._written(messages, write)
+            appended = await self._written_again(messages, write)
         except SessionNotFound:
             # Deleted or expired meanwhile: the answer is delivered all the same.
             log.warning("chat_reply_not_stored", reason="the session is gone")
@@ -93,10 +93,20 @@ class ReplyStore:
         self.counters = appended.counters or self.counters
         self.may_compact = appended.may_compact
 
-    async def _written(self, messages: Sequence[ToStore], write: TurnWrite) -> Appended:
+    async def _written_again(self, messages: Sequence[ToStore], write: TurnWrite) -> Appended:
+        """At the second try where the database was away: it may be back, and all that was broken a connection.
+
+        What the first try may have written all the same is a replay then, by its id.
+        """
+        try:
+            return await self._written(messages, write)
+        except DatabaseUnavailable:
+            return await self._written(messages, write, named=True)
+
+    async def _written(self, messages: Sequence[ToStore], write: TurnWrite, *, named: bool = False) -> Appended:
         tokens = await counted(self.count_tokens, [one.message for one in messages])
         events = [
             NewEvent(id=one.id, message=one.message, tokens=count, metadata=one.metadata)
             for one, count in zip(messages, tokens, strict=True)
         ]
-        return await append_in_turn(self.db, self.turn.session, events, named=False, turn=write)
+        return await append_in_turn(self.db, self.turn.session, events, named=named, turn=write)

@@ -1,5 +1,6 @@
 """The rounds of one answer: what is asked of the upstream in each, and what of it the log keeps."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from uuid_utils import uuid4
 from app.domain import completions, event_ids
 from app.domain.chat import ChatRequest
 from app.domain.errors import DomainError
+from app.domain.prompt import Draft
 from app.domain.service_runs import Run
 from app.services.reply_store import ReplyStore, ToStore
 from app.services.service_tools import ServiceTools
@@ -17,7 +19,7 @@ from app.services.service_tools import ServiceTools
 
 @dataclass(slots=True, kw_only=True)
 class Rounds:
-    """`reply_id` was promised to the client, `facts` are what a replay needs to know of the request.
+    """`reply_id` was promised to the client, `facts` are what the reply's event has to tell of the request.
 
     `number` counts the rounds after which the service went on by itself. `is_complete`: the turn is, as its reply
     asks the client for nothing. Nothing here stops halfway: who calls it sees to that (`uninterrupted`).
@@ -25,6 +27,7 @@ class Rounds:
 
     request: ChatRequest
     reply_id: str
+    draft: Draft
     messages: list[Mapping[str, Any]]
     model: str | None
     tools: ServiceTools
@@ -59,8 +62,9 @@ class Rounds:
         """Run the service's calls, which stand at these places, store the round, and take it into the next one."""
         stored = await self._with_results(message, places)
         await self.store.round(stored)
-        self.messages = [*self.messages, *(one.message for one in stored)]
         self.number += 1
+        self.draft = self.draft.followed_by([(one.id, one.message) for one in stored])
+        self.messages = (await asyncio.to_thread(self.draft.prompt)).messages
 
     async def finish(self, message: Mapping[str, Any], completion: Mapping[str, Any]) -> None:
         """Store the reply that ends the answer."""
@@ -101,8 +105,8 @@ class Rounds:
         return {} if self._run is None else self._run.mark_reply([])
 
     def _kept_of(self, completion: Mapping[str, Any]) -> dict[str, Any]:
-        """What a replay of this answer needs, where there can be one."""
-        if not self.facts:
-            return {}
+        """With what a replay of this answer needs, where there can be one."""
+        if "idempotency_key" not in self.facts:
+            return dict(self.facts)
         answer = {name: completion.get(name) for name in ("id", "model", "created", "usage")}
         return {**self.facts, "completion": {**answer, "finish_reason": completions.finish_reason_of(completion)}}

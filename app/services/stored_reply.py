@@ -11,6 +11,7 @@ from app.domain.chat import ChatRequest, Report
 from app.domain.conversation import Request
 from app.domain.events import Event
 from app.domain.filters import EventFilter
+from app.domain.messages import text_of
 from app.domain.service_runs import as_delivered, run_id
 from app.domain.sessions import Session
 from app.llm.sse import DONE, encoded
@@ -92,11 +93,14 @@ async def of_answer(db: Database, request: ChatRequest, session: Session, answer
 
 
 def facts_of(request: ChatRequest) -> dict[str, str]:
-    """What the metadata of a reply keep of a request that may be repeated."""
-    if request.idempotency_key is None:
-        return {}
-    new = Request.of(request.messages).new
-    return {"idempotency_key": request.idempotency_key, "request_hash": event_ids.of_request(new)}
+    """What the metadata of a reply keep of its request: how it was to begin, and what a repeated one is known by."""
+    parts = Request.of(request.messages)
+    facts = {}
+    if prefill := "".join(text_of(message) or "" for message in parts.prefill):
+        facts["prefill"] = prefill
+    if request.idempotency_key is not None:
+        facts |= {"idempotency_key": request.idempotency_key, "request_hash": event_ids.of_request(parts.new)}
+    return facts
 
 
 async def _delivered_message(db: Database, session: Session, reply: Event) -> dict[str, Any]:

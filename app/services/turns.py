@@ -140,7 +140,9 @@ class Turns:
                     woken.clear()
                     poll = min(2 * poll, _LONGEST_POLL_SECONDS)
                     latest = await self._attempt(session.id, owner, request_id)
-                    if latest is None or latest.lease is not None:
+                    if latest is None:
+                        raise SessionNotFound(session.id)  # What was deleted meanwhile is not created anew.
+                    if latest.lease is not None:
                         return _turn(latest)
                     attempt = latest
                 if monotonic() >= deadline:

@@ -1,9 +1,21 @@
-"""What a chat loads: the window that its filter selects, the newest turn, and the system prompt, in one statement."""
+"""What a chat loads: the window that its filter selects, the log's tail, and the system prompt, in one statement."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Select, Text, bindparam, func, literal_column, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    func,
+    literal_column,
+    select,
+    text,
+    union_all,
+)
 
 from app.domain.conversation import Loaded
 from app.domain.errors import SessionNotFound, TooManyEvents
@@ -30,11 +42,14 @@ _SCOPE = SESSION_BY_KEY
 _MOST = literal_column(str(MAX_EVENTS + 1), BigInteger)
 _NOTHING = EventFilter(before_seq=0)
 
+# More than any turn has.
+TAIL_EVENTS = 1_000
+
 
 async def load(db: Database, session: Session, f: EventFilter, *, max_tokens: int | None = None) -> Loaded:
     """The history of a session for one prompt, one snapshot of it.
 
-    `max_tokens` bounds how much of the window is read, not what belongs to its newest turn. Raises SessionNotFound
+    `max_tokens` bounds how much of the window is read, not the tail. Raises SessionNotFound
     when the session is gone, TooManyEvents.
     """
     window = None
@@ -54,7 +69,7 @@ async def load(db: Database, session: Session, f: EventFilter, *, max_tokens: in
 def _loaded(
     rows: Sequence[Mapping[str, Any]], window: list[Event] | None, f: EventFilter, *, by_budget: bool
 ) -> Loaded:
-    parts: dict[str, list[Event]] = {"window": [], "turn": [], "system": []}
+    parts: dict[str, list[Event]] = {"window": [], "tail": [], "system": []}
     for row in rows:
         if row["seq"] is not None:
             parts[row["part"]].append(event_of(row))
@@ -63,13 +78,11 @@ def _loaded(
         if not by_budget:
             raise TooManyEvents(MAX_EVENTS)
         window = window[1:]
-    first_seq = rows[0]["first_seq"]
-    oldest = next((event.seq for event in window if event.type != "system"), None)
     return Loaded(
         window=window if f.page_size is None else window[: f.page_size],
-        newest_turn=parts["turn"],
+        tail=parts["tail"],
         system=parts["system"][0] if parts["system"] else None,
-        has_older=first_seq is not None and (oldest is None or first_seq < oldest),
+        first_seq=rows[0]["first_seq"],
         answered_seq=rows[0]["answered_seq"],
     )
 
@@ -80,13 +93,10 @@ def _query(scope: Any, f: EventFilter, *, by_budget: bool) -> Select[Any]:
     window = _newest_by_budget(f) if by_budget else cut(_SCOPE, f, recall=False)
     found = union_all(
         window.add_columns(_part("window")),
-        _newest_turn().add_columns(_part("turn")),
+        _tail().add_columns(_part("tail")),
         latest_system_message(_SCOPE).add_columns(_part("system")),
     )
-    target = _SCOPE.target
-    if target is None:
-        raise ValueError("A session has a target.")
-    return finished(_SCOPE, f, found).add_columns(target.c.answered_seq, _first_seq().label("first_seq"))
+    return finished(_SCOPE, f, found).add_columns(_target().c.answered_seq, _first_seq().label("first_seq"))
 
 
 def _newest_by_budget(f: EventFilter) -> Select[Any]:
@@ -101,13 +111,47 @@ def _newest_by_budget(f: EventFilter) -> Select[Any]:
     return select(*columns).where(fits)
 
 
-def _newest_turn() -> Select[Any]:
+def _tail() -> Select[Any]:
+    """From the turn of the last complete reply on; at most `TAIL_EVENTS`, of a log that is never answered."""
     mine = active_events.c.session_key == _SCOPE.session_key
-    starts = select(active_events.c.seq).where(mine, is_turn_start(active_events))
-    start = starts.order_by(active_events.c.seq.desc()).limit(literal_column("1")).scalar_subquery()
+    newest = active_events.c.seq.desc()
+    starts = select(active_events.c.seq).where(mine, is_turn_start(active_events), active_events.c.seq <= _anchor())
+    start = starts.order_by(newest).limit(literal_column("1")).scalar_subquery()
     begun = [log.c.seq >= func.coalesce(start, literal_column("0", BigInteger)) for log in log_tables(ACTIVE)]
-    turn = matching(_SCOPE, ACTIVE, *event_columns(_SCOPE)).where(*begun)
-    return turn.order_by(events.c.seq).limit(_MOST)
+    tail = matching(_SCOPE, ACTIVE, *event_columns(_SCOPE)).where(*begun)
+    rows = tail.order_by(newest).limit(literal_column(str(TAIL_EVENTS), BigInteger)).subquery("tail")
+    return select(*rows.c)
+
+
+def _anchor() -> ColumnElement[int]:
+    """Up to where the log was answered: by a chat, or by a complete reply among the newest events."""
+    target = _target()
+    answered = select(target.c.answered_seq).scalar_subquery()
+    mine = active_events.c.session_key == _SCOPE.session_key
+    newest = (
+        select(active_events.c.seq, active_events.c.type)
+        .where(mine, active_events.c.seq > answered)
+        .order_by(active_events.c.seq.desc())
+        .limit(literal_column(str(TAIL_EVENTS), BigInteger))
+        .subquery("newest")
+    )
+    is_complete = text(
+        "(events.metadata ->> 'interrupted') IS DISTINCT FROM 'true' "
+        "AND (events.metadata ->> 'late') IS DISTINCT FROM 'true'"
+    )
+    replies = (
+        select(newest.c.seq)
+        .join(events, and_(events.c.session_key == _SCOPE.session_key, events.c.seq == newest.c.seq))
+        .where(newest.c.type == literal_column("'assistant'", Text), is_complete)
+    )
+    reply = replies.order_by(newest.c.seq.desc()).limit(literal_column("1")).scalar_subquery()
+    return func.greatest(answered, func.coalesce(reply, literal_column("0", BigInteger)))
+
+
+def _target() -> Any:
+    if _SCOPE.target is None:
+        raise ValueError("A session has a target.")
+    return _SCOPE.target
 
 
 def _first_seq() -> ColumnElement[int]:

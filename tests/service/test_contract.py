@@ -12,6 +12,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.service.process import service
+from tests.upstream import Answer, scripted_upstream
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 KEY = "a service key"
@@ -19,7 +20,11 @@ KEY = "a service key"
 
 @pytest.fixture(scope="module")
 def running(shared_database_url):
-    with service(database_url=shared_database_url, api_keys=KEY) as process:
+    with (
+        scripted_upstream() as upstream,
+        service(database_url=shared_database_url, api_keys=KEY, upstream_url=upstream.url) as process,
+    ):
+        upstream.reset(Answer("We did."))
         # What the document's examples name, so that they find something.
         with httpx.Client(base_url=process.url(), headers={"Authorization": f"Bearer {KEY}"}) as http:
             for role in ("user", "assistant"):

@@ -157,6 +157,9 @@ def send(address: tuple[str, int], request: bytes, *, hang_up: bool = False) -> 
 def check(answer: Answer) -> None:
     assert 200 <= answer.status < 300 or 400 <= answer.status < 500, answer
     if answer.status >= 400 and answer.body != b"Invalid HTTP request received.":
+        if answer.content_type == "application/json":  # Where OpenAI's SDKs call.
+            assert json.loads(answer.body)["error"]["message"]
+            return
         assert answer.content_type == "application/problem+json"
         if answer.body:  # None with HEAD.
             problem = json.loads(answer.body.decode())
