@@ -152,7 +152,7 @@ class LiveReply:
         chunk = _chunk(event)
         if chunk is None:
             log.warning("upstream_sent_junk")
-            chunk = {}
+            return
         if chunk.get("error"):
             raise _ErrorEvent(event.raw)
         if not self.rounds.tools:
@@ -191,7 +191,7 @@ def _read(answer: WholeAnswer) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _chunk(event: ServerSentEvent) -> Mapping[str, Any] | None:
-    """What an event says; None for what is no chunk, which is passed on and adds nothing."""
+    """What an event says; None for what is no chunk, which no client could read either."""
     try:
         chunk = json_values.decode_leniently(event.data or b"")
     except json_values.InvalidJson:

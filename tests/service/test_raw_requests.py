@@ -12,6 +12,9 @@ import httpx
 import pytest
 
 from tests.service.hostile import EVENTS, Operation, hostile
+from tests.service.process import service
+from tests.upstream import Answer as UpstreamAnswer
+from tests.upstream import scripted_upstream
 
 PATIENCE_SECONDS = 15
 
@@ -20,6 +23,16 @@ class Answer(NamedTuple):
     status: int
     content_type: str
     body: bytes
+
+
+@pytest.fixture(scope="module")
+def running(shared_database_url):
+    with (
+        scripted_upstream() as upstream,
+        service(database_url=shared_database_url, upstream_url=upstream.url) as started,
+    ):
+        upstream.reset(UpstreamAnswer("Noted."))
+        yield started
 
 
 @pytest.fixture(scope="module")
