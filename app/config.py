@@ -110,6 +110,9 @@ class Settings(BaseSettings):
     pool_size: int = Field(10, ge=1, description="Database connections; searches get half as many of their own.")
     pool_timeout_seconds: float = Field(5, gt=0, description="How long a request waits for a connection (503).")
     statement_timeout_ms: int = Field(5_000, gt=0, description="How long one statement may run.")
+    shutdown_grace_seconds: float = Field(
+        20, gt=0, description="How long answers may take to end at SIGTERM, before they are stored as interrupted."
+    )
     max_body_bytes: int = Field(10_485_760, gt=0, description="Largest request body (413).")
 
     @field_validator("api_keys", "allowed_hosts", "upstream_models", "upstream_replay_fields", mode="before")

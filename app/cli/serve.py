@@ -1,6 +1,7 @@
 """`turnkeeper serve`: migrate, start, say where it listens."""
 
 import asyncio
+import math
 import signal
 import socket
 import sys
@@ -16,9 +17,7 @@ from app.cli.database import database_url, migrate
 from app.config import Settings, load_settings
 from app.main import create_app
 
-# Streams that have not ended by then are stored as interrupted, well before a container is killed (30 s).
-_GRACE_SECONDS = 20
-# For storing them, before connections are cut.
+# For storing what was interrupted at the end of the grace period, before connections are cut.
 _LAST_SECONDS = 5
 
 
@@ -47,7 +46,7 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         log_config=None,
         access_log=False,  # The service logs its requests itself, by route and without ids.
         server_header=False,
-        timeout_graceful_shutdown=_GRACE_SECONDS + _LAST_SECONDS,
+        timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_seconds) + _LAST_SECONDS,
     )
 
 
@@ -61,7 +60,7 @@ class _Server(uvicorn.Server):
         self._settings = settings
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        timer = asyncio.get_running_loop().call_later(_GRACE_SECONDS, self._stop_chats)
+        timer = asyncio.get_running_loop().call_later(self._settings.shutdown_grace_seconds, self._stop_chats)
         await super().shutdown(sockets)
         timer.cancel()
 
