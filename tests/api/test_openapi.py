@@ -44,7 +44,9 @@ def test_every_route_but_the_open_ones_needs_a_credential(app):
 
 def test_every_error_is_a_problem_document_but_where_openais_sdks_call(app):
     for path, _, operation in operations(app):
-        expected = "application/json" if path in {"/v1/chat/completions", "/v1/models"} else "application/problem+json"
+        expected = (
+            "application/json" if path in {"/v1/chat/completions", "/v1/models"} else "application/problem+json"
+        )
         for status, response in operation["responses"].items():
             if int(status) >= 400:
                 assert set(response["content"]) == {expected}
