@@ -5,7 +5,7 @@ the current turn again, everything again), nothing is sent or stored twice and n
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, Literal
 
@@ -18,8 +18,9 @@ from app.domain.client_view import (
     unanswered,
 )
 from app.domain.events import Event
+from app.domain.filters import EventFilter
 from app.domain.message_filters import MessageFilter
-from app.domain.messages import says_nothing, tool_calls_of, type_of
+from app.domain.messages import says_nothing, text_of, tool_calls_of, type_of
 from app.domain.overlap import Compared, Overlap, find_overlap
 from app.domain.service_runs import asks_only_the_service
 from app.domain.turns import split_into_turns
@@ -65,13 +66,16 @@ class Request:
     """The messages of a request by the part that they have in it.
 
     `new` is the trailing run of user and tool messages, `prefill` what an assistant shall begin its answer with,
-    `resent` all before.
+    `resent` all before. `shown`: the filter that the history is read by. `known_ids` are those that the new messages
+    have in the log, if it holds them.
     """
 
     system: list[Message]
     resent: list[Message]
     new: list[Message]
     prefill: list[Message]
+    shown: EventFilter = field(default_factory=EventFilter)
+    known_ids: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "Request":
@@ -85,23 +89,29 @@ class Request:
             prefill=prefill,
         )
 
+    def shows(self, message: Message) -> bool:
+        """Whether the filter of the history selects such a message, as far as the message itself tells."""
+        types = self.shown.types
+        return (types is None or type_of(message) in types) and self.shown.matches_text(text_of(message))
+
 
 def continued(loaded: Loaded, request: Request, accepted: MessageFilter, history: History) -> list[Said]:
     """The history continued by the request: what goes upstream but for system messages, before any guard."""
     retry = _retry(loaded, request.new, accepted)
-    events = _history_of_prompt(loaded, retry, has_results=any(map(_is_result, request.new)))
-    before = [event for event in events if event.seq < retry.begins]
-    placed = _Placed()
+    goes_on = not request.new or any(map(_is_result, request.new))
+    events = _history_of_prompt(loaded, retry, goes_on=goes_on)
+    before = [event for event in events if event.seq < retry.begins and event.id not in request.known_ids]
+    placed = _Placed(new=retry.remaining)
     if history == "prepend":
         has_older = loaded.first_seq is not None and (not events or loaded.first_seq < events[0].seq)
-        placed = _around_overlap(before, request, accepted, has_older=has_older)
+        placed = _around_overlap(before, request, retry.remaining, accepted, has_older=has_older)
     return [
         *map(_requested, placed.head),
         *_with_kept_out(before, placed.between),
         *map(_requested, placed.after),
         *map(_requested, retry.kept_out),
         *_again([event for event in events if event.seq >= retry.begins]),
-        *(Said(message=message, new=True) for message in retry.remaining),
+        *(Said(message=message, new=True) for message in placed.new),
         *map(_requested, request.prefill),
     ]
 
@@ -164,11 +174,11 @@ def _results_again(
     return [(stored[likeness(new[place])], place) for place in given if likeness(new[place]) in stored]
 
 
-def _history_of_prompt(loaded: Loaded, retry: _Retry, *, has_results: bool) -> list[Event]:
+def _history_of_prompt(loaded: Loaded, retry: _Retry, *, goes_on: bool) -> list[Event]:
     """The window; and what the request goes on with, from its turn on, though the filter hides it."""
     window = [event for event in loaded.window if event.type != "system"]
     turns = split_into_turns(event for event in loaded.tail if event.type != "system")
-    if has_results or retry.begins < _FAR:
+    if goes_on or retry.begins < _FAR:
         begun = [turn for turn in turns if turn[0].seq <= retry.begins]
         start = (begun or turns)[-1][0].seq if turns else _FAR
         window = [event for event in window if event.seq < start]
@@ -180,37 +190,98 @@ def _history_of_prompt(loaded: Loaded, retry: _Retry, *, has_results: bool) -> l
 class _Placed:
     """Where messages of the request that the history does not hold stand: before it, behind it, or in it.
 
-    `between` are those with the seq of the event that they follow.
+    `between` are those with the seq of the event that they follow, `new` those that continue the log.
     """
 
     head: Sequence[Message] = ()
     between: Sequence[tuple[int, Message]] = ()
     after: Sequence[Message] = ()
+    new: Sequence[Message] = ()
 
 
 def _around_overlap(
-    history: Sequence[Event], request: Request, accepted: MessageFilter, *, has_older: bool
+    history: Sequence[Event],
+    request: Request,
+    new: Sequence[Message],
+    accepted: MessageFilter,
+    *,
+    has_older: bool,
 ) -> _Placed:
-    if not request.resent:
-        return _Placed()
     seen = seen_by_client(history)
-    # Places in the order in which results are compared.
-    order = in_order_of_ids(
-        range(len(request.resent)),
-        lambda at: call_id_of(request.resent[at]),
-        lambda at: _is_result(request.resent[at]),
-    )
-    kept_out = _kept_out(request.resent, accepted)
-    compared = [Compared(likeness=likeness(request.resent[at]), optional=at in kept_out) for at in order]
-    overlap = find_overlap([one.compared for one in seen], compared)
-    overlap = _up_to_open_call(overlap, seen, request)
+    resent = _Resent.of(request, request.resent, accepted)
+    overlap = resent.overlap(seen)
+    # Whoever resends nothing says what is new.
+    more = _into_the_new(seen, request, new, accepted) if request.resent and len(new) == len(request.new) else None
+    if more is not None:
+        resent, overlap = more
+        new = new[len(resent.messages) - len(request.resent) :]
+    elif request.resent:
+        overlap = _up_to_open_call(overlap, seen, request)
     if overlap is None:
-        return _Placed(after=request.resent)
+        return _Placed(after=request.resent, new=new)
     return _Placed(
-        head=[] if has_older else [request.resent[at] for at in sorted(order[: overlap.start])],
-        between=list(_between(overlap, seen, [request.resent[at] for at in order])) if kept_out else (),
-        after=[request.resent[at] for at in sorted(order[overlap.end :])],
+        head=[] if has_older else resent.places(0, overlap.start),
+        between=list(_between(overlap, seen, resent)),
+        after=resent.places(overlap.end, len(resent.messages)),
+        new=new,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resent:
+    """Messages that a client sends again, in the order in which results are compared (`order`).
+
+    `kept_out`: places of what the message filter keeps out of the log, `hidden`: of what the request's own filter
+    hides of it.
+    """
+
+    messages: list[Message]
+    order: list[int]
+    kept_out: set[int]
+    hidden: set[int]
+
+    @classmethod
+    def of(cls, request: Request, messages: list[Message], accepted: MessageFilter) -> "_Resent":
+        return cls(
+            messages=messages,
+            order=in_order_of_ids(
+                range(len(messages)), lambda at: call_id_of(messages[at]), lambda at: _is_result(messages[at])
+            ),
+            kept_out=_kept_out(messages, accepted),
+            hidden={at for at, message in enumerate(messages) if not request.shows(message)},
+        )
+
+    def overlap(self, seen: Sequence[Seen]) -> Overlap | None:
+        if not self.messages:
+            return None
+        optional = self.kept_out | self.hidden
+        compared = [Compared(likeness=likeness(self.messages[at]), optional=at in optional) for at in self.order]
+        return find_overlap([one.compared for one in seen], compared)
+
+    def places(self, start: int, end: int) -> list[Message]:
+        return [self.messages[at] for at in sorted(self.order[start:end])]
+
+
+def _into_the_new(
+    seen: Sequence[Seen], request: Request, new: Sequence[Message], accepted: MessageFilter
+) -> tuple[_Resent, Overlap] | None:
+    """Where a client dropped a reply (a call that it gave up, a blank one), what it sends behind its last question
+    begins with that question: then the log ends with it as well, and something new remains.
+    """
+    for length in range(len(new) - 1, 0, -1):
+        resent = _Resent.of(request, [*request.resent, *new[:length]], accepted)
+        overlap = resent.overlap(seen)
+        if overlap is not None and _ends_it(overlap, seen, resent, length):
+            return resent, overlap
+    return None
+
+
+def _ends_it(overlap: Overlap, seen: Sequence[Seen], resent: _Resent, length: int) -> bool:
+    """Whether the last messages of what is resent, all of them, are the last of the log that the client need have."""
+    again = [seen[history] for history, place in overlap.pairs if place >= len(resent.messages) - length]
+    if len(again) < length or any(one.type == "tool" and one.compared.optional for one in again):
+        return False
+    return all(one.compared.optional for one in seen[overlap.pairs[-1][0] + 1 :])
 
 
 def _up_to_open_call(overlap: Overlap | None, seen: Sequence[Seen], request: Request) -> Overlap | None:
@@ -226,15 +297,16 @@ def _up_to_open_call(overlap: Overlap | None, seen: Sequence[Seen], request: Req
     return Overlap(start=start, end=len(request.resent), pairs=pairs)
 
 
-def _between(overlap: Overlap, seen: Sequence[Seen], resent: Sequence[Message]) -> Iterator[tuple[int, Message]]:
+def _between(overlap: Overlap, seen: Sequence[Seen], resent: _Resent) -> Iterator[tuple[int, Message]]:
     """What the message filter keeps out of the log and the client has seen between what is stored."""
     of_resent = {place: history for history, place in overlap.pairs}
     seq = -1
-    for place, message in enumerate(resent[overlap.start : overlap.end], start=overlap.start):
+    for place in range(overlap.start, overlap.end):
+        at = resent.order[place]
         if place in of_resent:
             seq = max(seq, seen[of_resent[place]].last_seq)
-        elif not says_nothing(message):
-            yield seq, message
+        elif at in resent.kept_out and at not in resent.hidden and not says_nothing(resent.messages[at]):
+            yield seq, resent.messages[at]
 
 
 def _kept_out(resent: Sequence[Message], accepted: MessageFilter) -> set[int]:

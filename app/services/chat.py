@@ -7,7 +7,7 @@ upstream works.
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -173,7 +173,7 @@ class Chat:
             request.event_filter.merge(ACTIVE),
             max_tokens=request.options.max_context_tokens,
         )
-        said = _continued(request, loaded)
+        said = _continued(request, loaded, of)
         if strays := guards.results_without_call(said):
             await self._refuse_results(session, strays)
         decided = await self._decided(request, loaded, said, of=of)
@@ -194,7 +194,7 @@ class Chat:
             model=model,
             tools=tools,
             most=self.settings.max_tool_rounds,
-            store=self._store(request, turn, appended),
+            store=self._store(request, turn, appended, of),
             facts=stored_reply.facts_of(request),
         )
         return LiveReply(
@@ -204,13 +204,14 @@ class Chat:
             before_end=lambda: self._compact_inline(rounds),
         )
 
-    def _store(self, request: ChatRequest, turn: Turn, appended: Appended | None) -> ReplyStore:
+    def _store(self, request: ChatRequest, turn: Turn, appended: Appended | None, of: str) -> ReplyStore:
         return ReplyStore(
             db=self.db,
             turns=self.turns,
             count_tokens=self.count_tokens,
             turn=turn,
             accepted=request.options.message_filter,
+            other_ids=stored_reply.attempts(request, of, 0) if request.has_stable_ids and not turn.lease else [],
             counters=None if appended is None else appended.counters,
             may_compact=appended is None or appended.may_compact,
         )
@@ -275,9 +276,14 @@ def _due_compaction(rounds: Rounds) -> ChatCompaction | None:
     return rounds.request.options.compaction if may_compact else None
 
 
-def _continued(request: ChatRequest, loaded: Loaded) -> list[Said]:
+def _continued(request: ChatRequest, loaded: Loaded, of: str = "") -> list[Said]:
     options = request.options
-    return continued(loaded, Request.of(request.messages), options.message_filter, options.history)
+    parts = Request.of(request.messages)
+    known_ids: frozenset[str] = frozenset()
+    if request.idempotency_key is not None:
+        known_ids = frozenset(event_ids.of_message(message, of) for message in parts.new)
+    parts = replace(parts, shown=request.event_filter, known_ids=known_ids)
+    return continued(loaded, parts, options.message_filter, options.history)
 
 
 def _written(appended: Appended | None, loaded: Loaded) -> tuple[str, ...]:

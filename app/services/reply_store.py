@@ -1,11 +1,11 @@
 """Storing what a chat's upstream said: whole, interrupted or late, and giving the turn up in the same statement."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
-from uuid_utils import uuid4
 
 from app.domain.errors import DatabaseUnavailable, EventIdTaken, SessionNotFound
 from app.domain.events import Appended, NewEvent
@@ -33,13 +33,17 @@ class ToStore:
 
 @dataclass(slots=True, kw_only=True)
 class ReplyStore:
-    """The log as one chat writes to it. `counters` are the session's as this chat last saw them."""
+    """The log as one chat writes to it. `counters` are the session's as this chat last saw them.
+
+    `other_ids`: where turns interleave, two attempts at one answer may come to the same id; the second takes another.
+    """
 
     db: Database
     turns: Turns
     count_tokens: CountTokens
     turn: Turn
     accepted: MessageFilter
+    other_ids: list[str] = field(default_factory=list)
     counters: Counters | None = None
     may_compact: bool = True
 
@@ -49,12 +53,7 @@ class ReplyStore:
 
     async def last_round(self, messages: Sequence[ToStore]) -> None:
         """A round whose answer goes to the client, stored whatever the filter says; gives the turn up."""
-        write = TurnWrite(lease=self.turn.lease, releases=True, answers=True)
-        try:
-            await self._append(messages, write)
-        except EventIdTaken:
-            # Two attempts at one answer at once: both were given, the second is kept under ids of its own.
-            await self._append([replace(message, id=str(uuid4())) for message in messages], write)
+        await self._append(messages, TurnWrite(lease=self.turn.lease, releases=True, answers=True))
         self.turns.given_up(self.turn)
 
     async def reply(self, reply: ToStore) -> None:
@@ -83,7 +82,7 @@ class ReplyStore:
 
     async def _append(self, messages: Sequence[ToStore], write: TurnWrite) -> None:
         try:
-            appended = await self._written_again(messages, write)
+            appended = await self._written_under_a_free_id(messages, write)
         except SessionNotFound:
             # Deleted or expired meanwhile: the answer is delivered all the same.
             log.warning("chat_reply_not_stored", reason="the session is gone")
@@ -92,6 +91,14 @@ class ReplyStore:
             log.warning("chat_reply_late", reason="the lease had run out and another request has the turn")
         self.counters = appended.counters or self.counters
         self.may_compact = appended.may_compact
+
+    async def _written_under_a_free_id(self, messages: Sequence[ToStore], write: TurnWrite) -> Appended:
+        reply, *results = messages
+        for other in self.other_ids:
+            with suppress(EventIdTaken):
+                return await self._written_again([reply, *results], write)
+            reply = replace(reply, id=other)
+        return await self._written_again([reply, *results], write)
 
     async def _written_again(self, messages: Sequence[ToStore], write: TurnWrite) -> Appended:
         """At the second try where the database was away: it may be back, and all that was broken a connection.

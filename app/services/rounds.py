@@ -69,7 +69,9 @@ class Rounds:
     async def finish(self, message: Mapping[str, Any], completion: Mapping[str, Any]) -> None:
         """Store the reply that ends the answer."""
         metadata = {**self._mark(), **self._kept_of(completion)}
-        await self.store.reply(ToStore(id=self.reply_id, message=message, metadata=metadata))
+        reply = ToStore(id=self.reply_id, message=message, metadata=metadata)
+        # Of a run every round is stored: the client got them as one message.
+        await (self.store.last_round([reply]) if self.number else self.store.reply(reply))
         self._is_stored = True
         self.is_complete = not message.get("tool_calls")
 

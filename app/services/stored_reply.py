@@ -59,10 +59,9 @@ async def reply_id_of(db: Database, request: ChatRequest, session: Session, of: 
     """
     if not request.has_stable_ids:
         return str(uuid7()), None
-    answered = [of, *(event_ids.of_message(message, of) for message in Request.of(request.messages).new)]
     first = 0
     while True:
-        ids = [event_ids.of_reply(answered, attempt) for attempt in range(first, first + _ATTEMPTS)]
+        ids = attempts(request, of, first)
         async with db.autocommit() as connection:
             known = await reads.get_events(connection, session.key, ids)
         whole = [event for event in known.values() if not (event.is_interrupted or event.is_late)]
@@ -71,6 +70,12 @@ async def reply_id_of(db: Database, request: ChatRequest, session: Session, of: 
         if free := [event_id for event_id in ids if event_id not in known]:
             return free[0], None
         first += _ATTEMPTS
+
+
+def attempts(request: ChatRequest, of: str, first: int) -> list[str]:
+    """The ids of replies to one request, attempt by attempt."""
+    answered = [of, *(event_ids.of_message(message, of) for message in Request.of(request.messages).new)]
+    return [event_ids.of_reply(answered, attempt) for attempt in range(first, first + _ATTEMPTS)]
 
 
 async def of_answer(db: Database, request: ChatRequest, session: Session, answer: Event) -> StoredReply:

@@ -49,35 +49,39 @@ TAIL_EVENTS = 1_000
 async def load(db: Database, session: Session, f: EventFilter, *, max_tokens: int | None = None) -> Loaded:
     """The history of a session for one prompt, one snapshot of it.
 
-    `max_tokens` bounds how much of the window is read, not the tail. Raises SessionNotFound
-    when the session is gone, TooManyEvents.
+    `max_tokens` bounds how much of the window is read, to whole turns, and not the tail. Raises SessionNotFound when
+    the session is gone, TooManyEvents.
     """
     window = None
     if f.pattern is not None:
         window = (await scans.search_log(db, session, f)).events
         f = _NOTHING
-    by_budget = max_tokens is not None and f.last_n is None and f.page_size is None
-    query = _query(_SCOPE, f, by_budget=by_budget)
+    if f.last_n is not None or f.page_size is not None:
+        max_tokens = None
+    query = _query(_SCOPE, f, by_budget=max_tokens is not None)
     parameters = {"session_key": session.key, "owner": session.user_id, "max_tokens": max_tokens, **bounds(f)}
     async with db.reading() if f.is_bounded else db.searching() as connection:
         rows = await fetch(connection, query, parameters)
     if not rows:
         raise SessionNotFound(session.id)
-    return _loaded(rows, window, f, by_budget=by_budget)
+    return _loaded(rows, window, f, max_tokens)
 
 
 def _loaded(
-    rows: Sequence[Mapping[str, Any]], window: list[Event] | None, f: EventFilter, *, by_budget: bool
+    rows: Sequence[Mapping[str, Any]], window: list[Event] | None, f: EventFilter, max_tokens: int | None
 ) -> Loaded:
+    """`max_tokens` where that is what the window was cut by."""
     parts: dict[str, list[Event]] = {"window": [], "tail": [], "system": []}
     for row in rows:
         if row["seq"] is not None:
             parts[row["part"]].append(event_of(row))
     window = parts["window"] if window is None else window
     if len(window) > MAX_EVENTS:
-        if not by_budget:
+        if max_tokens is None:
             raise TooManyEvents(MAX_EVENTS)
         window = window[1:]
+    if max_tokens is not None and sum(event.tokens for event in window) > max_tokens:
+        window = _from_first_turn(window)
     return Loaded(
         window=window if f.page_size is None else window[: f.page_size],
         tail=parts["tail"],
@@ -85,6 +89,12 @@ def _loaded(
         first_seq=rows[0]["first_seq"],
         answered_seq=rows[0]["answered_seq"],
     )
+
+
+def _from_first_turn(events: list[Event]) -> list[Event]:
+    """What was cut by its tokens, less the part of a turn that it begins with."""
+    start = next((place for place, event in enumerate(events) if event.starts_turn), len(events))
+    return events[start:]
 
 
 @once_for_each_shape
