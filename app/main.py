@@ -19,6 +19,7 @@ from app.llm.upstream import Upstream, UpstreamSettings
 from app.services.chat import Chat, ChatSettings
 from app.services.chat_compaction import ChatCompactions
 from app.services.compaction import Compactor
+from app.services.questions import Questions
 from app.services.sweeping import Sweeping
 from app.services.turns import Turns
 from app.storage.database import Database
@@ -57,7 +58,9 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
                 db, lease_seconds=settings.chat_lease_seconds, busy_timeout=settings.chat_busy_timeout_seconds
             ),
             compactions=compactions,
-            count_tokens=count_tokens,
+            questions=Questions(
+                db=db, count_tokens=count_tokens, replay_fields=frozenset(settings.upstream_replay_fields)
+            ),
             settings=_chat_settings(settings),
         ),
         chat_defaults=chat_defaults(settings),
@@ -130,6 +133,5 @@ def _chat_settings(settings: Settings) -> ChatSettings:
         default_ttl_seconds=settings.default_ttl_seconds,
         allow_system_messages=settings.allow_system_messages,
         max_tool_rounds=settings.chat_max_tool_rounds,
-        replay_fields=frozenset(settings.upstream_replay_fields),
         recall_page_size=settings.recall_page_size,
     )
