@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from app.domain.conversation import Said
 from app.domain.errors import CallAnswered, CallsUnanswered
 from app.domain.message_filters import MessageFilter
 from app.domain.messages import ToolCall, tool_calls_of
+from app.domain.said import Said
 from app.domain.service_runs import has_service_calls, service_call_of
 from app.domain.tool_calls import intact
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.domain.context import replayed
-from app.domain.conversation import Said
 from app.domain.errors import ContextTooLarge
 from app.domain.events import Event
 from app.domain.messages import count_of_other_parts, text_of
+from app.domain.said import Said
 from app.domain.tokens import CountTokens
 
 Message = Mapping[str, Any]

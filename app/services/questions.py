@@ -9,12 +9,13 @@ from uuid_utils import uuid7
 
 from app.domain import event_ids, guards
 from app.domain.chat import ChatRequest
-from app.domain.conversation import Loaded, Request, Said, continued
+from app.domain.conversation import continued
 from app.domain.errors import CallAbandoned, CallAnswered, CallUnknown
 from app.domain.events import Appended, Event, NewEvent
 from app.domain.filters import ACTIVE
 from app.domain.leases import TurnWrite
 from app.domain.prompt import Budget, Draft, Prompt
+from app.domain.said import Loaded, Request, Said
 from app.domain.sessions import Session
 from app.domain.tokens import CountTokens
 from app.services.append import append_in_turn, counted

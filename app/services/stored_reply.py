@@ -8,10 +8,10 @@ from uuid_utils import uuid7
 
 from app.domain import completions, event_ids, json_values
 from app.domain.chat import ChatRequest, Report
-from app.domain.conversation import Request
 from app.domain.events import Event
 from app.domain.filters import EventFilter
 from app.domain.messages import text_of
+from app.domain.said import Request
 from app.domain.service_runs import as_delivered, run_id
 from app.domain.sessions import Session
 from app.llm.sse import DONE, encoded

@@ -17,11 +17,11 @@ from sqlalchemy import (
     union_all,
 )
 
-from app.domain.conversation import Loaded
 from app.domain.errors import SessionNotFound, TooManyEvents
 from app.domain.events import Event
 from app.domain.filters import ACTIVE, EventFilter
 from app.domain.readings import MAX_EVENTS
+from app.domain.said import Loaded
 from app.domain.sessions import Session
 from app.storage import scans
 from app.storage.criteria import (

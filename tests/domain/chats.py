@@ -5,11 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from app.domain import guards, json_values, prompt
-from app.domain.conversation import History, Loaded, Request, Said, continued
+from app.domain.conversation import History, continued
 from app.domain.events import Event
 from app.domain.message_filters import MessageFilter, SkipEmpty
 from app.domain.messages import text_of
 from app.domain.prompt import Budget, Prompt
+from app.domain.said import Loaded, Request, Said
 from app.domain.service_runs import Run
 from tests.domain.logs import ROLES, event
 from tests.prompt_rules import require_valid

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from app.domain import json_values
 from app.domain.client_view import seen_by_client
-from app.domain.conversation import Loaded, Request, continued
+from app.domain.conversation import continued
 from app.domain.errors import CallAnswered, CallsUnanswered
 from app.domain.message_filters import AcceptAll, Containing, Not, OfTypes, SkipEmpty
 from app.domain.messages import text_of
+from app.domain.said import Loaded, Request
 from app.domain.service_runs import Run
 from app.domain.turns import newest_whole_turns
 from tests.domain.chats import (

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain import guards
-from app.domain.conversation import Said
 from app.domain.errors import CallAnswered, CallsUnanswered
 from app.domain.message_filters import Containing, OfTypes, SkipEmpty
+from app.domain.said import Said
 from app.domain.service_runs import Run
 from tests.domain.chats import Session, Strays, assistant, brief, call, messages, result, user
 from tests.domain.logs import event, log

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.conversation import Said
 from app.domain.errors import ContextTooLarge
 from app.domain.prompt import Budget, build_prompt, within_budget
+from app.domain.said import Said
 from app.domain.turns import newest_whole_turns
 from tests.domain.chats import Session, assistant, brief, call, messages, result, tokens_of, user
 from tests.domain.logs import event, log
