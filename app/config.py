@@ -20,6 +20,9 @@ PREFIX = "TURNKEEPER_"
 
 _DATABASE_SCHEMES = ("postgresql://", "postgresql+asyncpg://", "postgres://")
 
+# Settings that are written like parts of a chat request.
+_JSON = ("chat_filter", "chat_message_filter", "chat_compaction", "chat_memory", "memory_consolidation")
+
 log = structlog.get_logger()
 
 _PAGE = (
@@ -107,6 +110,18 @@ class Settings(BaseSettings):
     summary_max_input_tokens: int = Field(
         16_000, gt=0, description="Tokens of the oldest whole turns that one pass summarizes."
     )
+    memory_max_file_bytes: int = Field(262_144, gt=0, description="Largest file of a memory store, in bytes.")
+    memory_prompt_file: Path | None = Field(
+        None,
+        description="Template of the memory prompt, with the placeholder `{store}`; by default the built-in one.",
+    )
+    memory_consolidation: Annotated[Any, NoDecode] = Field(
+        None, description='When a model is reminded to consolidate its memory: JSON, such as `{"every": "24h"}`.'
+    )
+    memory_max_files: int = Field(1_000, gt=0, description="Files in one memory store.")
+    memory_max_store_bytes: int = Field(16_777_216, gt=0, description="Bytes of all files in one memory store.")
+    memory_max_versions: int = Field(50, gt=0, description="Versions of a memory file that are kept.")
+    memory_version_days: int = Field(90, gt=0, description="How many days they are kept.")
     pool_size: int = Field(10, ge=1, description="Database connections; searches get half as many of their own.")
     pool_timeout_seconds: float = Field(5, gt=0, description="How long a request waits for a connection (503).")
     statement_timeout_ms: int = Field(5_000, gt=0, description="How long one statement may run.")
@@ -122,7 +137,7 @@ class Settings(BaseSettings):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
 
-    @field_validator("chat_filter", "chat_message_filter", "chat_compaction", "chat_memory", mode="before")
+    @field_validator(*_JSON, mode="before")
     @classmethod
     def _from_json(cls, value: Any) -> Any:
         if not isinstance(value, str):

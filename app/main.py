@@ -10,15 +10,20 @@ from fastapi import FastAPI
 from app.api import chat as chat_routes
 from app.api import compactions as compaction_routes
 from app.api import events, health, openapi, problems, search, sessions, tools, users
+from app.api import memories as memory_routes
 from app.api.chat_defaults import chat_defaults
 from app.api.dependencies import Services
 from app.api.middleware import BodyLimit, Gate, RequestLog, StrictUrl
 from app.config import Settings
 from app.domain import tokens
+from app.domain.memory_files import Keeping
+from app.domain.memory_trees import Limits
 from app.llm.upstream import Upstream, UpstreamSettings
 from app.services.chat import Chat, ChatSettings
 from app.services.chat_compaction import ChatCompactions
 from app.services.compaction import Compactor
+from app.services.memories import Memories
+from app.services.memory_prompts import MemoryPrompts
 from app.services.questions import Questions
 from app.services.sweeping import Sweeping
 from app.services.turns import Turns
@@ -44,6 +49,9 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         max_input_tokens=settings.summary_max_input_tokens,
     )
     compactions = ChatCompactions(compactor)
+    defaults = chat_defaults(settings)
+    memories = _memories(db, settings)
+    memory_prompts = MemoryPrompts(memories=memories, template=defaults.memory_prompt, trigger=defaults.consolidation)
     services = Services(
         db=db,
         settings=settings,
@@ -61,9 +69,12 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
             questions=Questions(
                 db=db, count_tokens=count_tokens, replay_fields=frozenset(settings.upstream_replay_fields)
             ),
+            memory_prompts=memory_prompts,
             settings=_chat_settings(settings),
         ),
-        chat_defaults=chat_defaults(settings),
+        chat_defaults=defaults,
+        memories=memories,
+        memory_prompts=memory_prompts,
     )
 
     @asynccontextmanager
@@ -90,7 +101,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
     )
     app.state.services = services
-    for module in (sessions, events, chat_routes, compaction_routes, users, search, tools, health):
+    for module in (sessions, events, chat_routes, compaction_routes, memory_routes, users, search, tools, health):
         app.include_router(module.router)
     problems.install(app)
     openapi.install(app)
@@ -124,6 +135,18 @@ def _upstream_settings(settings: Settings) -> UpstreamSettings:
         connect_timeout=settings.upstream_connect_timeout_seconds,
         first_byte_timeout=settings.upstream_first_byte_timeout_seconds,
         idle_timeout=settings.upstream_idle_timeout_seconds,
+    )
+
+
+def _memories(db: Database, settings: Settings) -> Memories:
+    return Memories(
+        db=db,
+        limits=Limits(
+            max_file_bytes=settings.memory_max_file_bytes,
+            max_files=settings.memory_max_files,
+            max_store_bytes=settings.memory_max_store_bytes,
+        ),
+        keeping=Keeping(max_versions=settings.memory_max_versions, days=settings.memory_version_days),
     )
 
 

@@ -104,7 +104,8 @@ def _delivery(
     user_id = agreed("user_id", body.user_id, _decoded("X-User-Id", user))
     if session_id is None:
         raise SessionIdMissing
-    faults = [*_faults_of_ids(session_id, user_id), *body.faults()]
+    store = None if body.memory is None else body.memory.store
+    faults = [*_faults_of_ids(session_id, user_id, store), *body.faults()]
     if faults:
         raise InvalidInput(*faults)
     defaults = svc.chat_defaults
@@ -139,11 +140,13 @@ def _relative(loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
     return loc[1:] if loc[:1] == ("body",) else loc
 
 
-def _faults_of_ids(session_id: str, user_id: str | None) -> list[Fault]:
-    session_fault = ids.fault_of_id(session_id)
-    user_fault = None if user_id is None else ids.fault_of_user_id(user_id)
-    given = {"session_id": session_fault, "user_id": user_fault}
-    return [Fault(("body", name), fault) for name, fault in given.items() if fault]
+def _faults_of_ids(session_id: str, user_id: str | None, store: str | None) -> list[Fault]:
+    found = {
+        ("session_id",): ids.fault_of_id(session_id),
+        ("user_id",): None if user_id is None else ids.fault_of_user_id(user_id),
+        ("memory", "store"): None if store is None else ids.fault_of_store_id(store),
+    }
+    return [Fault(("body", *place), fault) for place, fault in found.items() if fault]
 
 
 def _decoded(name: str, value: str | None) -> str | None:

@@ -2,25 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from app.api.chat_schemas import CompactionBody, MemoryBody, MessageFilterBody
+from app.api.chat_schemas import CompactionBody, ConsolidationBody, MemoryBody, MessageFilterBody
 from app.api.schemas import FilterBody
 from app.config import PREFIX, Settings, SettingsError
 from app.domain import ids
 from app.domain.chat import ChatOptions
 from app.domain.errors import InvalidInput
 from app.domain.filters import EventFilter
+from app.domain.memory_prompts import PLACEHOLDERS, Consolidation, has_placeholder
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatDefaults:
+    """`consolidation` tells when a model is reminded to consolidate its memory; None: never by itself."""
+
     event_filter: EventFilter
     options: ChatOptions
+    memory_prompt: str
+    consolidation: Consolidation | None
 
 
 def chat_defaults(settings: Settings) -> ChatDefaults:
@@ -40,7 +46,29 @@ def chat_defaults(settings: Settings) -> ChatDefaults:
     return ChatDefaults(
         event_filter=_checked("CHAT_FILTER", _filter, settings.chat_filter or {}),
         options=_checked("CHAT_MEMORY", own.over, options),
+        memory_prompt=_memory_prompt(settings),
+        consolidation=None
+        if settings.memory_consolidation is None
+        else _checked("MEMORY_CONSOLIDATION", _consolidation, settings.memory_consolidation),
     )
+
+
+def _consolidation(value: Any) -> Consolidation:
+    return ConsolidationBody.model_validate(value).to_domain()
+
+
+def _memory_prompt(settings: Settings) -> str:
+    """The template, which has to say where the memory is."""
+    if settings.memory_prompt_file is None:
+        return (Path(__file__).parent.parent / "prompts" / "memory.md").read_text("utf-8")
+    name = f"{PREFIX}MEMORY_PROMPT_FILE"
+    try:
+        template = settings.memory_prompt_file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{name}: the file cannot be read: {error}") from None
+    if not has_placeholder(template):
+        raise SettingsError(f"{name}: the template has no placeholder {PLACEHOLDERS[0]} for where the memory is.")
+    return template
 
 
 def _filter(value: Any) -> EventFilter:

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from app.api.schemas import EventType, FilterBody
 from app.api.strategies import Choice, Figures, Strategy, Trigger
+from app.domain import memory_prompts, messages
 from app.domain import message_filters as filters
-from app.domain import messages
 from app.domain.chat import ChatCompaction, ChatOptions, EventIds, OnBusy
 from app.domain.conversation import History
 from app.domain.errors import Fault, InvalidInput
@@ -97,6 +97,17 @@ class MemoryBody(BaseModel):
         description="When another request has the session's turn: `wait` for it, `reject` (409), or `interleave`.",
     )
 
+    long_term: bool | None = Field(
+        None, description="Give the model the memory prompt and the six memory tools; the service runs them."
+    )
+    store: str | None = Field(None, description="The memory store; by default that of the session's owner.")
+    consolidate: bool | None = Field(
+        None, description="Remind the model to consolidate the memory, or do not; by default as the trigger has it."
+    )
+    preload_index: bool | None = Field(
+        None, description="Put the beginning of the index MEMORY.md into the prompt; it changes what is cached."
+    )
+
     def over(self, options: ChatOptions) -> ChatOptions:
         """These options where they are given, else the others. Raises InvalidInput."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
@@ -144,3 +155,26 @@ def agreed(name: str, in_body: str | None, in_header: str | None) -> str | None:
     if len(given) > 1:
         raise InvalidInput(Fault(("body", name), f"The {name} of the body and that of the header differ."))
     return next(iter(given), None)
+
+
+class ConsolidationBody(Choice):
+    """When a model is reminded to consolidate its memory."""
+
+    every_requests: int | None = Field(None, ge=1, le=_MOST, description="With each so many-th request of a store.")
+    every: str | None = Field(
+        None, pattern=r"^[1-9]\d{0,5}[smhd]$", description="After so long, such as `24h`: s, m, h or d."
+    )
+    probability: float | None = Field(None, gt=0, le=1, strict=False, description="By chance, with this probability.")
+    any: "list[ConsolidationBody] | None" = Field(None, min_length=1, max_length=20, description="When one fires.")
+
+    def to_domain(self) -> memory_prompts.Consolidation:
+        if self.every_requests is not None:
+            return memory_prompts.EveryRequests(requests=self.every_requests)
+        if self.every is not None:
+            return memory_prompts.Every(seconds=int(self.every[:-1]) * _SECONDS[self.every[-1]])
+        if self.probability is not None:
+            return memory_prompts.Probability(probability=self.probability)
+        return memory_prompts.AnyOf(triggers=tuple(one.to_domain() for one in self.any or ()))
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

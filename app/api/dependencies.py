@@ -12,6 +12,8 @@ from app.domain.tokens import CountTokens
 from app.llm.upstream import Upstream
 from app.services.chat import Chat
 from app.services.compaction import Compactor
+from app.services.memories import Memories
+from app.services.memory_prompts import MemoryPrompts
 from app.services.sweeping import Sweeping
 from app.storage.database import Database
 
@@ -27,6 +29,8 @@ class Services:
     compactor: Compactor
     upstream: Upstream
     chat: Chat
+    memories: Memories
+    memory_prompts: MemoryPrompts
     chat_defaults: ChatDefaults
 
 

@@ -45,6 +45,10 @@ PROBLEMS: Mapping[type[Exception], tuple[int, str]] = {
     errors.SystemMessagesRefused: (422, "system-messages-refused"),
     errors.TooManyEvents: (422, "too-many-events"),
     errors.SearchTooBroad: (422, "search-too-broad"),
+    errors.MemoryRefused: (422, "memory-refused"),
+    errors.FileNotFound: (404, "file-not-found"),
+    errors.FileVersionNotFound: (404, "file-version-not-found"),
+    errors.FileVersionMismatch: (412, "version-mismatch"),
     errors.PlanRefused: (409, "plan-refused"),
     errors.ModelNotAllowed: (422, "model-not-allowed"),
     errors.UpstreamRefused: (502, "upstream-refused"),  # It is passed on with the upstream's own status.

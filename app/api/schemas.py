@@ -297,6 +297,7 @@ class Erased(BaseModel):
 
     sessions: int
     events: int
+    memory_files: int
 
 
 class ToolAnswer(BaseModel):
@@ -322,6 +323,39 @@ class PoolOut(BaseModel):
 class Readiness(BaseModel):
     status: Literal["ready"]
     pools: dict[str, PoolOut]
+
+
+class MemoryFileOut(BaseModel):
+    """A file of a memory store; its ETag is the version."""
+
+    path: str
+    size: int = Field(description="Bytes of UTF-8.")
+    version: int
+    updated_at: datetime
+
+
+class MemoryFiles(BaseModel):
+    items: list[MemoryFileOut]
+
+
+class FileVersionOut(BaseModel):
+    """What one edit made of a file."""
+
+    version: int
+    size: int | None = Field(description="Bytes of UTF-8; null where the edit deleted the file.")
+    deleted: bool
+    edited_at: datetime
+    tool: str = Field(description="The tool that made the edit, or `rest`.")
+    session_id: str | None = Field(description="The conversation in which a model made it.")
+
+
+class FileVersions(BaseModel):
+    items: list[FileVersionOut]
+
+
+class MemoryPrompt(BaseModel):
+    prompt: str
+    reminder: str | None = Field(description="To be appended where it is due.")
 
 
 class FaultOut(BaseModel):

@@ -8,17 +8,19 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api import schemas
-from app.api.dependencies import COMMON, OwnerId, SessionId, Svc, problems
+from app.api.dependencies import COMMON, OwnerId, Services, SessionId, Svc, problems
 from app.api.wire import JsonResponse, JsonRoute
 from app.domain.errors import ToolNotFound
+from app.domain.memory_definitions import ANTHROPIC_MEMORY_TOOL, MEMORY_TOOLS
 from app.domain.recall import CONVERSATION_SEARCH, CROSS_SESSION_SEARCH
 from app.domain.tool_definitions import DEFINITIONS, Format, render
-from app.services import recall
+from app.services import memory_tools, recall
+from app.storage import sessions
 
 router = APIRouter(prefix="/v1", tags=["tools"], route_class=JsonRoute, responses=COMMON)
 
 ToolName = Annotated[str, Path(description="A tool's name.")]
-_TOOL_OF_SCOPE = {"session": CONVERSATION_SEARCH, "user": CROSS_SESSION_SEARCH}
+_NOT_IN = {"session": CROSS_SESSION_SEARCH, "user": CONVERSATION_SEARCH}
 
 _ARGUMENTS = {
     "requestBody": {
@@ -45,8 +47,11 @@ async def list_tools(
 
     Give the live agent the tools of scope `session`, a background agent those of scope `user`.
     """
-    chosen = [tool for tool in DEFINITIONS if scope is None or tool.name == _TOOL_OF_SCOPE[scope]]
-    return JsonResponse({"tools": render(chosen, shape)})
+    tools = [*DEFINITIONS, *MEMORY_TOOLS]
+    chosen = [tool for tool in tools if scope is None or tool.name != _NOT_IN[scope]]
+    # Whoever calls Anthropic's models has the choice between the six tools and the one that its API knows.
+    own = [ANTHROPIC_MEMORY_TOOL] if shape == "anthropic" else []
+    return JsonResponse({"tools": [*render(chosen, shape), *own]})
 
 
 @router.post(
@@ -56,9 +61,16 @@ async def list_tools(
     openapi_extra=_ARGUMENTS,
 )
 async def call_session_tool(session_id: SessionId, name: ToolName, request: Request, svc: Svc) -> Response:
-    """Run a tool on one session: `conversation_search`. Wrong arguments are a sentence for the model, with 200."""
+    """Run a tool on one session, or on the memory of its owner. Wrong arguments are a sentence, with 200.
+
+    There are `conversation_search`, the six memory tools, and `memory` for the calls of Anthropic's own memory tool.
+    """
+    if name in memory_tools.TOOLS:
+        async with svc.db.autocommit() as connection:
+            session = await sessions.get(connection, session_id)
+        return await _call_memory_tool(svc, session.user_id, name, request, session_id)
     if name != CONVERSATION_SEARCH:
-        raise ToolNotFound(name, [CONVERSATION_SEARCH])
+        raise ToolNotFound(name, [CONVERSATION_SEARCH, *memory_tools.TOOLS])
     answer = await recall.conversation_search(
         svc.db, session_id, await request.body(), page_size=svc.settings.recall_page_size
     )
@@ -72,10 +84,22 @@ async def call_session_tool(session_id: SessionId, name: ToolName, request: Requ
     openapi_extra=_ARGUMENTS,
 )
 async def call_user_tool(user_id: OwnerId, name: ToolName, request: Request, svc: Svc) -> Response:
-    """Run a tool on all sessions of a user: `cross_session_search`. Wrong arguments are a sentence, with 200."""
+    """Run a tool on all sessions of a user, or on the user's memory. Wrong arguments are a sentence, with 200.
+
+    There are `cross_session_search`, the six memory tools, and `memory` for the calls of Anthropic's own memory tool.
+    """
+    if name in memory_tools.TOOLS:
+        return await _call_memory_tool(svc, user_id, name, request, None)
     if name != CROSS_SESSION_SEARCH:
-        raise ToolNotFound(name, [CROSS_SESSION_SEARCH])
+        raise ToolNotFound(name, [CROSS_SESSION_SEARCH, *memory_tools.TOOLS])
     answer = await recall.cross_session_search(
         svc.db, user_id, await request.body(), page_size=svc.settings.recall_page_size
     )
+    return JsonResponse({"content": answer.content, "is_error": answer.is_error})
+
+
+async def _call_memory_tool(
+    svc: Services, store: str, name: str, request: Request, session_id: str | None
+) -> Response:
+    answer = await memory_tools.run(svc.memories, store, name, await request.body(), session_id=session_id)
     return JsonResponse({"content": answer.content, "is_error": answer.is_error})

@@ -10,7 +10,7 @@ from app.api import schemas
 from app.api.dependencies import COMMON, OwnerId, Svc
 from app.api.wire import NDJSON, JsonResponse, JsonRoute, ndjson
 from app.domain.exports import ExportRecord, line_of
-from app.storage import sessions, transfer
+from app.storage import memories, sessions, transfer
 
 router = APIRouter(prefix="/v1", tags=["users"], route_class=JsonRoute, responses=COMMON)
 
@@ -31,11 +31,12 @@ async def export_user(user_id: OwnerId, svc: Svc) -> Response:
 
 @router.delete("/users/{user_id}", response_model=schemas.Erased)
 async def erase_user(user_id: OwnerId, svc: Svc) -> Response:
-    """Erase a user: every session with its log. Counts are zero for an unknown one."""
-    async with svc.db.autocommit() as connection:
+    """Erase a user: every session with its log, and the memory store. Counts are zero for an unknown one."""
+    async with svc.db.transaction() as connection:
         erased_sessions, erased_events = await sessions.delete_of_user(connection, user_id)
+        erased_files = await memories.erase(connection, user_id)
     svc.sweeping.wake()
-    return JsonResponse({"sessions": erased_sessions, "events": erased_events})
+    return JsonResponse({"sessions": erased_sessions, "events": erased_events, "memory_files": erased_files})
 
 
 async def _lines(batches: AsyncIterator[list[ExportRecord]]) -> AsyncIterator[list[Mapping[str, Any]]]:

@@ -31,6 +31,10 @@ class ChatOptions:
     compaction: ChatCompaction | None = None
     event_ids: EventIds = "random"
     on_busy: OnBusy = "wait"
+    long_term: bool = False
+    store: str | None = None
+    consolidate: bool | None = None
+    preload_index: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,3 +265,26 @@ class UpstreamRefused(DomainError):
 
 def _listed(call_ids: Sequence[str]) -> str:
     return ", ".join(repr(call_id) for call_id in call_ids)
+
+
+class MemoryRefused(DomainError):
+    """An edit or a view of a memory that cannot be; the sentence says what to do instead."""
+
+
+class FileNotFound(DomainError):
+    def __init__(self, path: str) -> None:
+        super().__init__(f"The memory has no {path!r}.")
+
+
+class FileVersionNotFound(DomainError):
+    def __init__(self, path: str, version: int) -> None:
+        super().__init__(f"No version {version} of {path!r} is kept in which it had a content.")
+
+
+class FileVersionMismatch(DomainError):
+    """`actual` is the file's version; None: there is no such file."""
+
+    def __init__(self, actual: int | None) -> None:
+        stands = "does not exist" if actual is None else f"is at version {actual}"
+        super().__init__(f"The file {stands}, which is not what the request asks for; nothing was written.")
+        self.actual = actual

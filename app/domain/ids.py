@@ -4,6 +4,9 @@ import unicodedata
 
 MAX_ID_LENGTH = 255
 
+# What the id of a memory store begins with that is nobody's own.
+SHARED = "shared:"
+
 
 def fault_of_id(value: str) -> str | None:
     """Why `value` cannot be an id, or None when it can."""
@@ -18,6 +21,11 @@ def fault_of_id(value: str) -> str | None:
 
 def fault_of_user_id(value: str) -> str | None:
     """Why `value` cannot be a user id. `shared:` names the memory stores that are nobody's own."""
-    if value.startswith("shared:"):
-        return "A user id does not begin with 'shared:'."
+    if value.startswith(SHARED):
+        return f"A user id does not begin with {SHARED!r}."
     return fault_of_id(value)
+
+
+def fault_of_store_id(value: str) -> str | None:
+    """Why `value` cannot be the id of a memory store: a user's id, or `shared:` and a name."""
+    return fault_of_id(value.removeprefix(SHARED))

@@ -42,6 +42,7 @@ class Draft:
     said: list[Said]
     stored_system: Event | None
     system: Sequence[Message]
+    memory_prompt: str | None = None
     also: frozenset[str]
     budget: Budget | None
     names: Mapping[int, str]
@@ -49,7 +50,13 @@ class Draft:
     def prompt(self) -> Prompt:
         """The messages of a request. Raises ContextTooLarge."""
         said = self.said if self.budget is None else within_budget(self.said, self.budget, self.names)
-        return build_prompt(said, stored_system=self.stored_system, system=self.system, also=self.also)
+        return build_prompt(
+            said,
+            stored_system=self.stored_system,
+            system=self.system,
+            also=self.also,
+            memory_prompt=self.memory_prompt,
+        )
 
     def followed_by(self, messages: Sequence[tuple[str, Message]]) -> "Draft":
         """With what was said since, under the ids that it has in the log."""
@@ -62,13 +69,18 @@ class Draft:
 
 
 def build_prompt(
-    said: Sequence[Said], *, stored_system: Event | None, system: Sequence[Message], also: frozenset[str]
+    said: Sequence[Said],
+    *,
+    stored_system: Event | None,
+    system: Sequence[Message],
+    also: frozenset[str],
+    memory_prompt: str | None = None,
 ) -> Prompt:
     last_question = max((place for place, one in enumerate(said) if one.type == "user"), default=-1)
     history = [one.event for one in said if one.event is not None]
     return Prompt(
         messages=[
-            *_system_messages(stored_system, system, also),
+            *_system_messages(stored_system, system, also, memory_prompt),
             *(_sent(one, place >= last_question, also) for place, one in enumerate(said)),
         ],
         history_events=len(history),
@@ -127,16 +139,37 @@ def _tokens(one: Said, budget: Budget) -> int:
     return one.event.tokens if one.event else budget.count_tokens(one.message)
 
 
-def _system_messages(stored: Event | None, system: Sequence[Message], also: frozenset[str]) -> Iterator[Message]:
-    """The stored one first; an exact duplicate only once. Texts are never merged: prompt caching depends on it."""
+def _system_messages(
+    stored: Event | None, system: Sequence[Message], also: frozenset[str], memory_prompt: str | None
+) -> list[Message]:
+    """The stored one first; an exact duplicate only once. Texts are never merged: prompt caching depends on it.
+
+    But the memory prompt, which is appended to the last one of the request; a stored one is never rewritten.
+    """
     own = [] if stored is None else [replayed(stored.message, within_current_turn=False, also=also)]
+    messages = list(_without_duplicates([*own, *system]))
+    if memory_prompt is None:
+        return messages
+    if len(messages) == len(own):
+        return [*messages, {"role": "system", "content": memory_prompt}]
+    return [*messages[:-1], _with_text(messages[-1], memory_prompt)]
+
+
+def _without_duplicates(messages: Sequence[Message]) -> Iterator[Message]:
     seen: set[str] = set()
-    for message in [*own, *system]:
+    for message in messages:
         text = text_of(message)
         if text is None or count_of_other_parts(message) or text not in seen:
             yield message
         if text is not None:
             seen.add(text)
+
+
+def _with_text(message: Message, text: str) -> Message:
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": f"{content}\n\n{text}"}
+    return {**message, "content": [*(content or []), {"type": "text", "text": text}]}
 
 
 def _sent(one: Said, within_current_turn: bool, also: frozenset[str]) -> Message:

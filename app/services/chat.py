@@ -22,10 +22,11 @@ from app.llm.upstream import Upstream
 from app.services import stored_reply
 from app.services.chat_compaction import ChatCompactions
 from app.services.live_reply import LiveReply
+from app.services.memory_prompts import MemoryPrompts
 from app.services.questions import Question, Questions
 from app.services.reply_store import ReplyStore
 from app.services.rounds import Rounds
-from app.services.service_tools import added_to, tools_for
+from app.services.service_tools import added_to, can_carry_tools, tools_for
 from app.services.stored_reply import StoredReply
 from app.services.turns import Turn, Turns
 from app.storage import sessions
@@ -54,6 +55,7 @@ class Chat:
     turns: Turns
     compactions: ChatCompactions
     questions: Questions
+    memory_prompts: MemoryPrompts
     settings: ChatSettings
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _at_work: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -89,7 +91,7 @@ class Chat:
     @asynccontextmanager
     async def _answering(self, request: ChatRequest, gone: asyncio.Event) -> AsyncIterator[Reply]:
         model = self._model(request)
-        added = added_to(request.body, with_recall=request.options.recall)
+        added = added_to(request.body, recall=request.options.recall, memory=request.options.long_term)
         turn = await self._turn(request, gone)
         async with self.turns.kept(turn):
             reply = await self._prepared(request, turn, model, added)
@@ -144,14 +146,19 @@ class Chat:
         reply_id, answer = await stored_reply.reply_id_of(self.db, request, session, of)
         if answer is not None:
             return await stored_reply.of_answer(self.db, request, session, answer)
-        question = await self.questions.put(request, turn, of=of)
+        store = request.options.store or session.user_id
+        question = await self.questions.put(
+            request, turn, of=of, memory_prompt=await self._memory_prompt(request, store)
+        )
         rounds = Rounds(
             request=request,
             reply_id=reply_id,
             draft=question.draft,
             messages=question.prompt.messages,
             model=model,
-            tools=tools_for(self.db, session, added, page_size=self.settings.recall_page_size),
+            tools=tools_for(
+                self.memory_prompts.memories, session, store, added, page_size=self.settings.recall_page_size
+            ),
             most=self.settings.max_tool_rounds,
             store=self._store(request, turn, question, of),
             facts=stored_reply.facts_of(request),
@@ -162,6 +169,12 @@ class Chat:
             upstream=self.upstream,
             before_end=lambda: self._compact_inline(rounds),
         )
+
+    async def _memory_prompt(self, request: ChatRequest, store: str) -> str | None:
+        options = request.options
+        if not options.long_term or not can_carry_tools(request.body):
+            return None
+        return await self.memory_prompts.text(store, consolidate=options.consolidate, preload=options.preload_index)
 
     def _store(self, request: ChatRequest, turn: Turn, question: Question, of: str) -> ReplyStore:
         appended = question.appended

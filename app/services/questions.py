@@ -55,7 +55,7 @@ class Questions:
             raise CallUnknown(strays)
         await self._decided(request, Loaded(), said, of="")
 
-    async def put(self, request: ChatRequest, turn: Turn, *, of: str) -> Question:
+    async def put(self, request: ChatRequest, turn: Turn, *, of: str, memory_prompt: str | None = None) -> Question:
         """Load the history, continue it by the request, and store what is new. `of` is the request's fingerprint.
 
         Raises CallAnswered, CallAbandoned, CallUnknown, CallsUnanswered, ContextTooLarge, TurnLost, and then has
@@ -67,7 +67,7 @@ class Questions:
         said = await self._continued(request, loaded, of=of)
         if strays := guards.results_without_call(said):
             await self._refuse_results(session, strays)
-        question = await self._decided(request, loaded, said, of=of)
+        question = await self._decided(request, loaded, said, of=of, memory_prompt=memory_prompt)
         if not question.stored:
             return question
         appended = await self._append(request, turn, question.stored)
@@ -94,7 +94,9 @@ class Questions:
             raise CallAnswered(answered)
         raise CallAbandoned(strays)
 
-    async def _decided(self, request: ChatRequest, loaded: Loaded, said: list[Said], *, of: str) -> Question:
+    async def _decided(
+        self, request: ChatRequest, loaded: Loaded, said: list[Said], *, of: str, memory_prompt: str | None = None
+    ) -> Question:
         storing = guards.stored_of(said, request.options.message_filter)
         sent = guards.without_broken_calls(said)
         _warn(dropped=len(said) - len(sent), overruled=storing.overruled)
@@ -109,6 +111,7 @@ class Questions:
             said=sent,
             stored_system=loaded.system,
             system=Request.of(request.messages).system,
+            memory_prompt=memory_prompt,
             also=self.replay_fields,
             budget=budget,
             names={id(one): event_id for event_id, one in stored},

@@ -7,12 +7,13 @@ from typing import Any
 import structlog
 
 from app.domain.errors import DomainError, Fault, InvalidInput
+from app.domain.memory_definitions import MEMORY_TOOLS
 from app.domain.messages import tool_calls_of
 from app.domain.recall import CONVERSATION_SEARCH
 from app.domain.sessions import Session
 from app.domain.tool_definitions import DEFINITIONS, ToolDefinition, render
-from app.services import recall
-from app.storage.database import Database
+from app.services import memory_tools, recall
+from app.services.memories import Memories
 
 log = structlog.get_logger()
 
@@ -56,28 +57,44 @@ class ServiceTools:
         ]
 
 
-def added_to(body: Mapping[str, Any], *, with_recall: bool) -> list[ToolDefinition]:
+def can_carry_tools(body: Mapping[str, Any]) -> bool:
+    """Whether the model may call any."""
+    return body.get("tool_choice") != "none"
+
+
+def added_to(body: Mapping[str, Any], *, recall: bool, memory: bool) -> list[ToolDefinition]:
     """What a request gets: nothing that its own tools have a name of, and nothing when it wants no calls.
 
     Raises InvalidInput for a request that cannot have any.
     """
-    if not with_recall or body.get("tool_choice") == "none":
+    if not can_carry_tools(body):
         return []
     taken = names_of(body.get("tools"))
-    added = [tool for tool in DEFINITIONS if tool.name == CONVERSATION_SEARCH and tool.name not in taken]
+    searches = [tool for tool in DEFINITIONS if tool.name == CONVERSATION_SEARCH]
+    offered = [*(searches if recall else ()), *(MEMORY_TOOLS if memory else ())]
+    added = [tool for tool in offered if tool.name not in taken]
     if added and body.get("n") not in {None, 1}:
         raise InvalidInput(Fault(("body", "n"), "With tools that the service runs, n is 1: one answer goes on."))
     return added
 
 
-def tools_for(db: Database, session: Session, added: Sequence[ToolDefinition], *, page_size: int) -> ServiceTools:
-    """The tools at work on one session."""
+def tools_for(
+    memories: Memories, session: Session, store: str, added: Sequence[ToolDefinition], *, page_size: int
+) -> ServiceTools:
+    """The tools at work on one session and one memory store."""
 
     async def search(arguments: str) -> str:
-        answer = await recall.conversation_search(db, session, arguments, page_size=page_size)
+        answer = await recall.conversation_search(memories.db, session, arguments, page_size=page_size)
         return answer.content
 
-    return ServiceTools(tools={tool.name: ServiceTool(definition=tool, run=search) for tool in added})
+    def runner(name: str) -> Callable[[str], Awaitable[str]]:
+        async def run(arguments: str) -> str:
+            answer = await memory_tools.run(memories, store, name, arguments, session_id=session.id)
+            return answer.content
+
+        return search if name == CONVERSATION_SEARCH else run
+
+    return ServiceTools(tools={tool.name: ServiceTool(definition=tool, run=runner(tool.name)) for tool in added})
 
 
 def names_of(tools: Any) -> set[str]:

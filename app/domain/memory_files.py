@@ -1,0 +1,42 @@
+"""Files of a memory, their versions, and who made them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFile:
+    """`version` is the number of the edit that made it what it is, in its store."""
+
+    path: str
+    content: str
+    bytes: int
+    version: int
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileVersion:
+    """What an edit made of a file; `bytes` is None where it was deleted."""
+
+    version: int
+    bytes: int | None
+    edited_at: datetime
+    tool: str
+    session_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Editor:
+    """By what, and in which conversation, a memory is edited."""
+
+    tool: str
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keeping:
+    """How many versions of a file are kept, and for how long."""
+
+    max_versions: int
+    days: int

@@ -1,0 +1,223 @@
+"""Memory stores at work: each edit is a transaction of its own, decided on the files that there are."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.domain import memory_paths, memory_texts, memory_trees
+from app.domain.errors import FileNotFound, FileVersionMismatch, FileVersionNotFound, MemoryRefused
+from app.domain.memory_archives import packed, unpacked
+from app.domain.memory_files import Editor, FileVersion, Keeping, MemoryFile
+from app.domain.memory_paths import file_path, normalised, shown
+from app.domain.memory_trees import Limits, not_found, size_of
+from app.storage import memories
+from app.storage.database import Connection, Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What has to hold of a file before it is written: its version, or that there is none (`absent`)."""
+
+    version: int | None = None
+    absent: bool = False
+
+    def check(self, file: MemoryFile | None) -> None:
+        """Raises FileVersionMismatch."""
+        actual = None if file is None else file.version
+        if (self.absent and file is not None) or (self.version is not None and self.version != actual):
+            raise FileVersionMismatch(actual)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memories:
+    db: Database
+    limits: Limits
+    keeping: Keeping
+
+    # What a model does
+
+    async def view(self, store: str, path: str, view_range: str | None) -> str:
+        """A file with numbered lines, or two levels of a directory. Raises MemoryRefused."""
+        path = normalised(path)
+        async with self.db.reading() as connection:
+            found = await memories.files(connection, store, [path])
+            if path in found:
+                return memory_texts.view(path, found[path].content, view_range)
+            sizes = await memories.sizes(connection, store)
+        if view_range is not None and memory_trees.is_directory(sizes, path):
+            raise MemoryRefused(f"{shown(path)} is a directory: leave out viewRange.")
+        return memory_trees.listing(sizes, path)
+
+    async def create(self, store: str, path: str, content: str, by: Editor) -> str:
+        path = file_path(path)
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            memory_trees.require_free(edit.sizes, path)
+            await self._write(connection, edit, {path: content}, by)
+        return f"Created {shown(path)} ({size_of(content)} bytes)."
+
+    async def str_replace(self, store: str, path: str, old: str, new: str, by: Editor) -> str:
+        path = file_path(path)
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            text = await self._text(connection, edit, path)
+            changed, snippet = memory_texts.replaced(shown(path), text, old, new)
+            await self._write(connection, edit, {path: changed}, by)
+        return f"Edited {shown(path)}. The place now is:\n{snippet}"
+
+    async def insert(self, store: str, path: str, after: int, new: str, by: Editor) -> str:
+        path = file_path(path)
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            text = await self._text(connection, edit, path)
+            changed, snippet = memory_texts.inserted(shown(path), text, after, new)
+            await self._write(connection, edit, {path: changed}, by)
+        return f"Edited {shown(path)}. The place now is:\n{snippet}"
+
+    async def delete(self, store: str, path: str, by: Editor) -> str:
+        path = normalised(path)
+        if not path:
+            raise MemoryRefused("The root of the memory cannot be deleted: name a file or directory in it.")
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            gone = memory_trees.below(edit.sizes, path)
+            await self._write(connection, edit, dict.fromkeys(gone), by)
+        return f"Deleted {shown(path)} ({len(gone)} file{'s' if len(gone) > 1 else ''})."
+
+    async def rename(self, store: str, old: str, new: str, by: Editor) -> str:
+        old, new = normalised(old), normalised(new)
+        if not old or not new:
+            raise MemoryRefused("The root of the memory cannot be renamed, and nothing can take its place.")
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            moves = memory_trees.moved(edit.sizes, old, new)
+            contents = await memories.files(connection, store, list(moves))
+            changes: dict[str, str | None] = dict.fromkeys(moves)
+            changes |= {moves[path]: file.content for path, file in contents.items()}
+            await self._write(connection, edit, changes, by)
+        return f"Renamed {shown(old)} to {shown(new)}."
+
+    # What a program does
+
+    async def list_files(self, store: str, prefix: str) -> list[MemoryFile]:
+        """The files at or below a path, without their contents."""
+        async with self.db.reading() as connection:
+            return await memories.listed(connection, store, normalised(prefix))
+
+    async def get(self, store: str, path: str) -> MemoryFile:
+        """Raises FileNotFound."""
+        path = file_path(path)
+        async with self.db.reading() as connection:
+            found = await memories.files(connection, store, [path])
+        if path not in found:
+            raise FileNotFound(path)
+        return found[path]
+
+    async def put(
+        self, store: str, path: str, content: str, condition: Condition, by: Editor
+    ) -> tuple[MemoryFile, bool]:
+        """The file as it is now, and whether it is a new one. Raises FileVersionMismatch."""
+        path = file_path(path)
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            before = (await memories.files(connection, store, [path])).get(path)
+            condition.check(before)
+            if before is None:
+                memory_trees.require_free(edit.sizes, path)
+            await self._write(connection, edit, {path: content}, by)
+            return (await memories.files(connection, store, [path]))[path], before is None
+
+    async def remove(self, store: str, path: str, condition: Condition, by: Editor, *, purge: bool) -> None:
+        """Delete a file or directory; `purge` forgets its versions, too, also of what was deleted before."""
+        path = file_path(path)
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            condition.check((await memories.files(connection, store, [path])).get(path))
+            gone = [file for file in edit.sizes if file == path or memory_paths.is_within(file, path)]
+            if gone:
+                await self._write(connection, edit, dict.fromkeys(gone), by)
+            forgotten = await memories.purge(connection, store, path) if purge else 0
+            if not gone and not forgotten:
+                raise FileNotFound(path)
+
+    async def versions(self, store: str, path: str) -> list[FileVersion]:
+        """Newest first. Raises FileNotFound when nothing is known of the path."""
+        path = file_path(path)
+        async with self.db.reading() as connection:
+            found = await memories.versions(connection, store, path)
+        if not found:
+            raise FileNotFound(path)
+        return found
+
+    async def restore(self, store: str, path: str, version: int, by: Editor) -> MemoryFile:
+        """Bring back what a file was. Raises FileVersionNotFound."""
+        path = file_path(path)
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            content = await memories.content_of(connection, store, path, version)
+            if content is None:
+                raise FileVersionNotFound(path, version)
+            if path not in edit.sizes:
+                memory_trees.require_free(edit.sizes, path)
+            await self._write(connection, edit, {path: content}, by)
+            return (await memories.files(connection, store, [path]))[path]
+
+    async def archive(self, store: str) -> bytes:
+        """The zip of all files."""
+        async with self.db.reading() as connection:
+            sizes = await memories.sizes(connection, store)
+            found = await memories.files(connection, store, list(sizes))
+        return await asyncio.to_thread(packed, {path: file.content for path, file in found.items()})
+
+    async def replace(self, store: str, archive: bytes, by: Editor) -> list[MemoryFile]:
+        """Make the store what a zip holds, all of it or nothing; the files that it then has."""
+        wanted = await asyncio.to_thread(unpacked, archive, self.limits)
+        for path in wanted:
+            memory_trees.require_parents(dict.fromkeys(wanted, 0), path)
+        async with self.db.transaction() as connection:
+            edit = await self._begin(connection, store)
+            before = await memories.files(connection, store, list(edit.sizes))
+            changes: dict[str, str | None] = dict.fromkeys(path for path in before if path not in wanted)
+            changes |= {
+                path: content
+                for path, content in wanted.items()
+                if path not in before or before[path].content != content
+            }
+            if changes:
+                await self._write(connection, edit, changes, by)
+            return await memories.listed(connection, store, "")
+
+    async def _begin(self, connection: Connection, store: str) -> "_Edit":
+        last = await memories.lock(connection, store)
+        return _Edit(store=store, last=last, sizes=await memories.sizes(connection, store))
+
+    async def _text(self, connection: Connection, edit: "_Edit", path: str) -> str:
+        found = await memories.files(connection, edit.store, [path])
+        if path in found:
+            return found[path].content
+        if memory_trees.is_directory(edit.sizes, path):
+            raise MemoryRefused(f"{shown(path)} is a directory: name a file in it.")
+        raise not_found(path)
+
+    async def _write(
+        self, connection: Connection, edit: "_Edit", changes: Mapping[str, str | None], by: Editor
+    ) -> None:
+        _require_text(changes)
+        sizes = {path: None if content is None else size_of(content) for path, content in changes.items()}
+        memory_trees.require_room(edit.sizes, sizes, self.limits)
+        await memories.write(connection, edit.store, changes, last=edit.last, by=by, keeping=self.keeping)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edit:
+    """A store that is locked: its files' sizes, and the number of its latest edit."""
+
+    store: str
+    last: int
+    sizes: Mapping[str, int]
+
+
+def _require_text(changes: Mapping[str, str | None]) -> None:
+    for path, content in changes.items():
+        if content is not None and "\0" in content:
+            raise MemoryRefused(f"{shown(path)} would hold a NUL character: a memory holds text.")
