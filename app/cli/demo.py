@@ -19,7 +19,7 @@ from rich.console import Console
 
 from app.cli.database import database_url, migrate
 from app.cli.demo_llm import scripted_llm
-from app.cli.demo_story import CHAT, LATER, SESSIONS, USER
+from app.cli.demo_story import CHAT, CORRECTION, FACT, LATER, NEEDS_THE_FACT, SESSIONS, USER
 from app.config import Settings
 from app.main import create_app
 
@@ -53,6 +53,7 @@ class _Story:
         self._chat()
         self._compaction()
         self._recall_of_what_was_compacted()
+        self._long_term_memory()
 
     def _remember(self) -> None:
         self._chapter("Remember", "Three conversations over two months, kept word for word, tool calls included.")
@@ -136,13 +137,33 @@ class _Story:
         )
         self._ask(LATER, memory={"recall": True})
 
-    def _ask(self, text: str, **options: Any) -> None:
-        body = {
-            "session_id": "mara-june",
-            "user_id": USER,
-            "messages": [{"role": "user", "content": text}],
-            **options,
-        }
+    def _long_term_memory(self) -> None:
+        self._chapter(
+            "Long-term memory",
+            "With memory.long_term the model keeps files of its own about a user, across sessions. Here it saves a "
+            "fact, finds it in another session, and corrects it; every version is kept.",
+        )
+        options: dict[str, Any] = {"memory": {"long_term": True}}
+        self._ask(FACT, **options)
+        self._file("diet.md")
+        self._ask(NEEDS_THE_FACT, session="mara-july", **options)
+        self._ask(CORRECTION, session="mara-july", **options)
+        self._file("diet.md")
+        versions = self._call("GET", f"/v1/memories/{USER}/file/versions?path=diet.md")["items"]
+        for one in versions:
+            self._say(f"version {one['version']}, by {one['tool']} in {one['session_id']}")
+        body = {"version": versions[-1]["version"]}
+        self._call("POST", f"/v1/memories/{USER}/file/restore?path=diet.md", body, shown="the first one again")
+        self._file("diet.md")
+
+    def _file(self, path: str) -> None:
+        url = f"/v1/memories/{USER}/file?path={path}"
+        self._console.print(f"  [bold]GET[/bold] {url}")
+        for line in self._http.get(url).text.splitlines():
+            self._say(line)
+
+    def _ask(self, text: str, *, session: str = "mara-june", **options: Any) -> None:
+        body = {"session_id": session, "user_id": USER, "messages": [{"role": "user", "content": text}], **options}
         answer = self._call(
             "POST", "/v1/chat", body, shown=json.dumps({"memory": options["memory"]}) if options else ""
         )

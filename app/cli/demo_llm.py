@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from app.cli.demo_story import CORRECTION, FACT, NEEDS_THE_FACT
+
 _SUMMARY = (
     "Mara is planning the opening of Kruste & Krume on 12 June: 40 guests, rye rolls with herb butter, and a "
     "raffle. Her sister Ilse plays the accordion."
@@ -53,15 +55,62 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _message(request: dict[str, Any]) -> dict[str, Any]:
     last = request["messages"][-1]
+    if steps := _script(_question(request)):
+        taken = sum(message["role"] == "tool" for message in _since_question(request))
+        if taken < len(steps):
+            return _call(f"call_{len(request['messages'])}", *steps[taken])
     if last["role"] == "tool":
-        found = json.loads(last["content"])[0]["text"]
-        return {"role": "assistant", "content": f"You said: “{found}”"}
-    if "receipt" in last["content"] and request.get("tools"):
-        arguments = json.dumps({"innerThought": "That is no longer in my view.", "query": "receipt"})
-        function = {"name": "conversation_search", "arguments": arguments}
-        call = {"id": "call_4", "type": "function", "function": function}
-        return {"role": "assistant", "content": None, "tool_calls": [call]}
-    if request["messages"][0]["role"] == "system":
-        return {"role": "assistant", "content": _SUMMARY}
+        return _answer(_AFTER_TOOLS.get(_question(request)) or f"You said: “{_found(last)}”")
+    if request["messages"][0]["role"] == "system" and not request.get("tools"):
+        return _answer(_SUMMARY)
     known = [answer for word, answer in _ANSWERS.items() if word in last["content"].lower()]
-    return {"role": "assistant", "content": known[0] if known else "I am only a script."}
+    return _answer(known[0] if known else "I am only a script.")
+
+
+def _script(question: str) -> list[tuple[str, dict[str, Any]]]:
+    """The tools that are called on the way to an answer."""
+    if "receipt?" in question:
+        return [("conversation_search", {"innerThought": "That is no longer in my view.", "query": "receipt"})]
+    return _MEMORY_STEPS.get(question, [])
+
+
+_MEMORY_STEPS: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    FACT: [
+        ("MemoryCreate", {"path": "diet.md", "fileText": "---\ntype: user\n---\nMara eats no nuts.\n"}),
+        ("MemoryCreate", {"path": "MEMORY.md", "fileText": "- [diet](diet.md): what she eats\n"}),
+    ],
+    NEEDS_THE_FACT: [("MemoryView", {"path": "MEMORY.md"}), ("MemoryView", {"path": "diet.md"})],
+    CORRECTION: [("MemoryStrReplace", {"path": "diet.md", "oldStr": "no nuts", "newStr": "no hazelnuts"})],
+}
+_AFTER_TOOLS = {
+    FACT: "I will remember that.",
+    NEEDS_THE_FACT: "An apple cake: there are no nuts in it.",
+    CORRECTION: "Corrected: only hazelnuts.",
+}
+
+
+def _question(request: dict[str, Any]) -> str:
+    return str(next(one["content"] for one in reversed(request["messages"]) if one["role"] == "user"))
+
+
+def _since_question(request: dict[str, Any]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = request["messages"]
+    last = max(place for place, one in enumerate(messages) if one["role"] == "user")
+    return messages[last:]
+
+
+def _found(result: dict[str, Any]) -> str:
+    return str(json.loads(result["content"])[0]["text"])
+
+
+def _answer(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def _call(call_id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }

@@ -92,4 +92,9 @@ CHAT = (
     "I paid the deposit for the tables, 75 euros, receipt 2231.",
     "And if the weather is bad?",
 )
-LATER = "What was the number of the receipt?"
+LATER = "What was the number of that receipt?"
+
+# And what she wants remembered for longer than a conversation.
+FACT = "Please remember: I eat no nuts."
+NEEDS_THE_FACT = "What cake shall I bake for myself?"
+CORRECTION = "It is only hazelnuts that I do not eat. Please correct that."

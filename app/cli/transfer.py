@@ -193,6 +193,8 @@ class _Import:
             f"{tally.known:,} already there",
             f"{tally.bad:,} bad records",
         ]
+        if tally.versions:
+            parts.append(f"{tally.versions:,} versions of memory files")
         if tally.expired:
             parts.append(f"{tally.expired:,} expired sessions")
         if tally.left_out:

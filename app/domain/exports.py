@@ -60,7 +60,22 @@ class EventRecord(Struct, tag_field="kind", tag="event", kw_only=True, frozen=Tr
         return json_values.digest(self.message)
 
 
-ExportRecord = SessionRecord | EventRecord
+class MemoryRecord(Struct, tag_field="kind", tag="memory", kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What an edit made of a file of a memory store; `content` is null where it deleted the file.
+
+    The file is what its latest version says.
+    """
+
+    store: str
+    path: str
+    version: Count
+    content: str | None
+    edited_at: Instant
+    tool: str
+    session_id: str | None
+
+
+ExportRecord = SessionRecord | EventRecord | MemoryRecord
 
 
 def kind_of(record: ExportRecord | type[ExportRecord]) -> str:

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 from app.domain import ids, json_values, messages
 from app.domain.events import NewEvent
-from app.domain.exports import EventRecord, SessionRecord
+from app.domain.exports import EventRecord, MemoryRecord, SessionRecord
 from app.domain.sessions import Lifetime, NewSession
 from app.domain.tokens import CountTokens
 
@@ -45,12 +45,20 @@ class FoundEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FoundMemory:
+    """A version of a file of a memory store."""
+
+    place: str
+    record: MemoryRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BadRecord:
     place: str
     reason: str
 
 
-Record = FoundSession | FoundEvent | BadRecord
+Record = FoundSession | FoundEvent | FoundMemory | BadRecord
 
 Parse = Callable[[BinaryIO, Origin], Iterator[Record]]
 

@@ -7,12 +7,15 @@ from typing import BinaryIO
 import msgspec
 
 from app.domain import ids, json_values
-from app.domain.exports import EventRecord, ExportRecord, SessionRecord, kind_of
+from app.domain.errors import MemoryRefused
+from app.domain.exports import EventRecord, ExportRecord, MemoryRecord, SessionRecord, kind_of
 from app.domain.instants import INFINITE
+from app.domain.memory_paths import file_path
 from app.importing.reading import Value, lines
 from app.importing.records import (
     BadRecord,
     FoundEvent,
+    FoundMemory,
     FoundSession,
     Origin,
     Record,
@@ -20,7 +23,7 @@ from app.importing.records import (
     fault_of_metadata,
 )
 
-_KINDS = {kind_of(SessionRecord), kind_of(EventRecord)}
+_KINDS = {kind_of(SessionRecord), kind_of(EventRecord), kind_of(MemoryRecord)}
 
 
 def parse(source: BinaryIO, _: Origin) -> Iterator[Record]:
@@ -32,6 +35,9 @@ def parse(source: BinaryIO, _: Origin) -> Iterator[Record]:
             yield from _missing(session, place, followed_by)
             session, place, followed_by = record, found.place, 0
             yield FoundSession(place=place, session=record)
+            continue
+        if isinstance(record, MemoryRecord):
+            yield FoundMemory(place=found.place, record=record)
             continue
         followed_by += 1
         if isinstance(record, EventRecord):
@@ -46,10 +52,16 @@ def _record(found: Value) -> ExportRecord | BadRecord:
     if isinstance(kind, str) and kind not in _KINDS:
         return BadRecord(place=found.place, reason=f"This version does not know records of the kind {kind!r}.")
     try:
-        record: ExportRecord = msgspec.convert(found.value, SessionRecord | EventRecord)
+        record: ExportRecord = msgspec.convert(found.value, SessionRecord | EventRecord | MemoryRecord)
     except msgspec.ValidationError as error:
         return BadRecord(place=found.place, reason=f"{error}.")
-    fault = _fault_of_session(record) if isinstance(record, SessionRecord) else _fault_of_event(record)
+    match record:
+        case SessionRecord():
+            fault = _fault_of_session(record)
+        case MemoryRecord():
+            fault = _fault_of_memory(record)
+        case _:
+            fault = _fault_of_event(record)
     return BadRecord(place=found.place, reason=fault) if fault else record
 
 
@@ -60,6 +72,17 @@ def _fault_of_session(record: SessionRecord) -> str | None:
         or fault_of_metadata(record.metadata)
         or _fault_of_instants(record.created_at, record.expires_at, record.last_event_at)
     )
+
+
+def _fault_of_memory(record: MemoryRecord) -> str | None:
+    try:
+        if file_path(record.path) != record.path:
+            return f"The path {record.path!r} is not in its plain form."
+    except MemoryRefused as error:
+        return str(error)
+    if "\0" in record.tool + (record.session_id or "") + (record.content or ""):
+        return "A memory holds no NUL character."
+    return ids.fault_of_store_id(record.store) or _fault_of_instants(record.edited_at)
 
 
 def _fault_of_event(record: EventRecord) -> str | None:

@@ -18,9 +18,9 @@ from app.domain.errors import (
 from app.domain.events import NewEvent
 from app.domain.exports import EventRecord, SessionRecord
 from app.domain.sessions import NewSession
-from app.importing.records import BadRecord, FoundEvent, FoundSession, Record
+from app.importing.records import BadRecord, FoundEvent, FoundMemory, FoundSession, Record
 from app.services.append import append_events
-from app.storage import transfer
+from app.storage import memories, transfer
 from app.storage.database import Database
 
 # What one statement writes.
@@ -41,7 +41,10 @@ Report = Callable[[BadRecord], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What an import did so far. `left_out` are events of sessions that were refused or have expired."""
+    """What an import did so far. `left_out` are events of sessions that were refused or have expired.
+
+    `versions` are those of memory files.
+    """
 
     sessions: int = 0
     added: int = 0
@@ -49,6 +52,7 @@ class Tally:
     bad: int = 0
     expired: int = 0
     left_out: int = 0
+    versions: int = 0
 
 
 async def import_records(db: Database, records: Iterable[Record], tally: Tally, report: Report) -> None:
@@ -59,6 +63,9 @@ async def import_records(db: Database, records: Iterable[Record], tally: Tally, 
         async for chunk in _chunks(records):
             if isinstance(chunk, BadRecord):
                 run.report(chunk)
+                continue
+            if isinstance(chunk, FoundMemory):
+                await run.restore_memory(chunk)
                 continue
             # A session stays in its lane, and so its events stay in order.
             lane = crc32(chunk.session.id.encode()) % LANES
@@ -107,12 +114,12 @@ class _Chunk:
         self.size += found.size
 
 
-async def _chunks(records: Iterable[Record]) -> AsyncIterator[_Chunk | BadRecord]:
+async def _chunks(records: Iterable[Record]) -> AsyncIterator[_Chunk | FoundMemory | BadRecord]:
     chunk: _Chunk | None = None
     for number, record in enumerate(records):
         if number % _READ_AT_A_TIME == 0:
             await asyncio.sleep(0)
-        if isinstance(record, BadRecord):
+        if isinstance(record, BadRecord | FoundMemory):
             yield record
         elif isinstance(record, FoundSession):
             if chunk:
@@ -138,6 +145,15 @@ class _Import:
     def report(self, bad: BadRecord) -> None:
         self._tally.bad += 1
         self._report(bad)
+
+    async def restore_memory(self, found: FoundMemory) -> None:
+        async with self._db.transaction() as connection:
+            added = await memories.restore(connection, found.record)
+        if added is None:
+            reason = f"The store {found.record.store!r} has another version of {found.record.path!r} in its place."
+            self.report(BadRecord(place=found.place, reason=reason))
+        else:
+            self._tally.versions += added
 
     async def write(self, chunk: _Chunk) -> None:
         session, events = chunk.session, list(chunk.events.values())

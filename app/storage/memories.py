@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import text
 
+from app.domain.exports import MemoryRecord
 from app.domain.memory_files import Editor, FileVersion, Keeping, MemoryFile
 from app.storage.database import Connection
 
@@ -75,6 +76,31 @@ _PURGE = text("DELETE FROM memory_versions WHERE store = :store AND path = ANY(C
 _PURGED_PATHS = text("""
 SELECT DISTINCT path FROM memory_versions
 WHERE store = :store AND (path = :path OR starts_with(path, :path || '/'))
+""")
+_STORES = text("SELECT store FROM memory_stores ORDER BY store")
+_AFTER = text("""
+SELECT store, path, version, content, edited_at, tool, session_id FROM memory_versions
+WHERE store = :store AND (path, version) > (:path, :version) ORDER BY path, version LIMIT :limit
+""")
+_RESTORE_STORE = text("""
+INSERT INTO memory_stores (store, last_version) VALUES (:store, :version)
+ON CONFLICT (store) DO UPDATE SET last_version = greatest(memory_stores.last_version, EXCLUDED.last_version)
+""")
+_RESTORE_VERSION = text("""
+INSERT INTO memory_versions (store, path, version, content, edited_at, tool, session_id)
+VALUES (:store, :path, :version, :content, :edited_at, :tool, :session_id)
+ON CONFLICT DO NOTHING
+""")
+_SAME_VERSION = text("""
+SELECT content IS NOT DISTINCT FROM CAST(:content AS text) FROM memory_versions
+WHERE store = :store AND path = :path AND version = :version
+""")
+_NEWEST = text("SELECT max(version) FROM memory_versions WHERE store = :store AND path = :path")
+_RESTORE_FILE = text("""
+INSERT INTO memory_files (store, path, content, bytes, version, updated_at)
+VALUES (:store, :path, :content, :size, :version, :edited_at)
+ON CONFLICT (store, path) DO UPDATE SET
+    content = EXCLUDED.content, bytes = EXCLUDED.bytes, version = EXCLUDED.version, updated_at = EXCLUDED.updated_at
 """)
 _ERASE = text("""
 WITH gone AS (DELETE FROM memory_stores WHERE store = :store RETURNING store)
@@ -179,6 +205,33 @@ async def purge(connection: Connection, store: str, path: str) -> int:
     paths = [row.path for row in rows]
     await connection.execute(_PURGE, {"store": store, "paths": paths})
     return len(paths)
+
+
+async def stores(connection: Connection) -> list[str]:
+    return [row.store for row in await connection.execute(_STORES)]
+
+
+async def versions_after(
+    connection: Connection, store: str, path: str, version: int, limit: int
+) -> list[MemoryRecord]:
+    """All versions of a store's files in the order of (path, version), as an export has them."""
+    parameters = {"store": store, "path": path, "version": version, "limit": limit}
+    return [MemoryRecord(**row) for row in (await connection.execute(_AFTER, parameters)).mappings()]
+
+
+async def restore(connection: Connection, record: MemoryRecord) -> bool | None:
+    """Put a version back in its place: True when it was not there, False when it was, None when another is there."""
+    parameters = {name: getattr(record, name) for name in record.__struct_fields__}
+    await connection.execute(_RESTORE_STORE, parameters)
+    added = bool((await connection.execute(_RESTORE_VERSION, parameters)).rowcount)
+    if not added:
+        kept = await connection.scalar(_SAME_VERSION, parameters)
+        return False if kept else None
+    if await connection.scalar(_NEWEST, parameters) == record.version:
+        size = None if record.content is None else len(record.content.encode())
+        statement = _DELETE if size is None else _RESTORE_FILE
+        await connection.execute(statement, parameters | {"size": size, "paths": [record.path]})
+    return True
 
 
 async def erase(connection: Connection, store: str) -> int:

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain import json_values
 from app.domain.errors import NotOwner, SessionExists, SessionGone
 from app.domain.exports import EventRecord, ExportRecord, SessionRecord
+from app.storage import memories
 from app.storage.append import event_columns
 from app.storage.database import Database
 from app.storage.scans import BATCH_BYTES, BATCH_EVENTS, SIZE_SQL
@@ -24,6 +25,9 @@ from app.storage.tables import sessions
 
 # What the keys and names of so many sessions take is all that is held of them at a time.
 BATCH_SESSIONS = 500
+
+# Each up to the largest file that a memory keeps.
+BATCH_VERSIONS = 20
 
 # `read` tells whether the batch has all that the limit let through, or ends at the bound on bytes.
 _EVENTS = text(f"""
@@ -125,7 +129,8 @@ async def export(
 ) -> AsyncIterator[list[ExportRecord]]:
     """Sessions by (created_at, id), each followed by its events by seq: of a user, of one session, or all.
 
-    Raises SessionGone when a session is deleted while its log is being read: half a log must not pass for a whole.
+    But of one session alone, the versions of memory files come behind. Raises SessionGone when a session is deleted
+    while its log is being read: half a log must not pass for a whole.
     """
     after: tuple[datetime, str] | None = None
     while names := await _next_sessions(db, user_id, session_id, after):
@@ -133,6 +138,26 @@ async def export(
             async for batch in _session_with_events(db, name["key"]):
                 yield batch
         after = (names[-1]["created_at"], names[-1]["id"])
+    if session_id is None:
+        async for versions in _memory_versions(db, user_id):
+            yield versions
+
+
+async def _memory_versions(db: Database, user_id: str | None) -> AsyncIterator[list[ExportRecord]]:
+    if user_id is not None:
+        stores = [user_id]
+    else:
+        async with db.searching() as connection:
+            stores = await memories.stores(connection)
+    for store in stores:
+        path, version = "", 0
+        while True:
+            async with db.searching() as connection:
+                batch = await memories.versions_after(connection, store, path, version, BATCH_VERSIONS)
+            if not batch:
+                break
+            yield [*batch]
+            path, version = batch[-1].path, batch[-1].version
 
 
 async def restore_session(connection: AsyncConnection, record: SessionRecord) -> int | None:

@@ -43,7 +43,7 @@ async def test_an_export_over_http_is_read_back_without_loss(client, db):
     lines = await exported(client, "alice")
     session = (await client.get("/v1/sessions/a1")).json()
     events = (await client.get("/v1/sessions/a1/events")).json()
-    assert (await client.delete("/v1/users/alice")).json() == {"sessions": 1, "events": 700}
+    assert (await client.delete("/v1/users/alice")).json() == {"sessions": 1, "events": 700, "memory_files": 0}
     assert await exported(client, "alice") == []
     tally, bad = await imported(db, lines)
     assert (tally.added, bad) == (700, [])

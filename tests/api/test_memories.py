@@ -9,12 +9,17 @@ import pytest
 
 from app.config import Settings, SettingsError
 from app.domain.memory_prompts import REMINDER
+from app.importing.records import Origin
+from app.importing.turnkeeper import parse
 from app.main import create_app
+from app.services.importing import Tally, import_records
 from tests.api.chatting import chatting
+from tests.conftest import database_at
 from tests.upstream import Answer
 
 FILE = "/v1/memories/alice/file"
 BOTH = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+ORIGIN = Origin(stem="export", count_tokens=lambda _: 1)
 LONG_TERM = {"long_term": True}
 
 
@@ -277,3 +282,23 @@ async def test_a_template_of_ones_own_is_used(database_url, tmp_path, spelling):
     async with chatting(database_url, memory_prompt_file=template) as chats:
         await chats.say("q", memory=LONG_TERM)
         assert systems(chats.upstream.requests[-1]) == ["Keep {json: braces} in /memories."]
+
+
+async def test_an_export_holds_the_memory_and_reads_back(client, database_url, tmp_path):
+    for text in ("one", "two"):
+        await put(client, "a.md", text)
+    await put(client, "gone.md", "x")
+    await client.delete(FILE, params={"path": "gone.md"})
+    exported = (await client.get("/v1/users/alice/export")).content
+    await client.delete("/v1/users/alice")
+    db = database_at(database_url)
+    for _ in range(2):  # running it again adds nothing
+        bad, tally = [], Tally()
+        await import_records(db, parse(io.BytesIO(exported), ORIGIN), tally, bad.append)
+        assert bad == []
+    assert tally.versions == 0
+    await db.close()
+    assert (await client.get("/v1/users/alice/export")).content == exported
+    assert await text_of(client, "a.md") == "two"
+    assert [file["path"] for file in (await client.get("/v1/memories/alice/files")).json()["items"]] == ["a.md"]
+    await put(client, "a.md", "three")  # goes on where it was

@@ -160,8 +160,8 @@ async def test_erasing_a_user_counts_and_spares_others(client):
     for session in ("s1", "s2"):
         await client.post(f"/v1/sessions/{session}/events", json=body)
     await create(client, id="bobs", user_id="bob")
-    assert (await client.delete("/v1/users/alice")).json() == {"sessions": 2, "events": 6}
-    assert (await client.delete("/v1/users/alice")).json() == {"sessions": 0, "events": 0}
+    assert (await client.delete("/v1/users/alice")).json() == {"sessions": 2, "events": 6, "memory_files": 0}
+    assert (await client.delete("/v1/users/alice")).json() == {"sessions": 0, "events": 0, "memory_files": 0}
     assert (await client.get("/v1/sessions/s1")).status_code == 404
     assert (await client.get("/v1/sessions/bobs")).status_code == 200
 

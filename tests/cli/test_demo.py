@@ -21,3 +21,6 @@ def test_the_demo_tells_the_story():
     assert "Ilse plays the accordion" in summary
     assert "2231" not in summary
     assert "receipt 2231" in told[told.index("Recall of what was compacted away") :]
+    memory = told[told.index("Long-term memory") :]
+    eaten = [line.strip() for line in memory.splitlines() if "Mara eats" in line]
+    assert eaten == ["Mara eats no nuts.", "Mara eats no hazelnuts.", "Mara eats no nuts."]

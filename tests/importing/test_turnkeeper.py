@@ -42,6 +42,16 @@ EVENT = {
     "tokens": 5,
     "metadata": {},
 }
+MEMORY = {
+    "kind": "memory",
+    "store": "alice",
+    "path": "a.md",
+    "version": 1,
+    "content": "x",
+    "edited_at": "2026-01-01T00:00:00Z",
+    "tool": "rest",
+    "session_id": None,
+}
 SECOND = EVENT | {"id": "e2", "seq": 2048}
 
 
@@ -59,7 +69,10 @@ def test_what_is_read_is_what_was_written():
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ({"kind": "memory"}, "does not know records of the kind 'memory'"),
+        ({"kind": "dream"}, "does not know records of the kind 'dream'"),
+        ({**MEMORY, "path": "../x"}, "cannot be used"),
+        ({**MEMORY, "store": "a/b"}, "An id"),
+        ({**MEMORY, "content": "\0"}, "NUL"),
         ({}, "kind"),
         ([], "object"),
         ({**EVENT, "new": 1}, "unknown field `new`"),

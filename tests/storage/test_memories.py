@@ -212,21 +212,21 @@ def edited(files, edit):
         if not inside or new == path or new.startswith(f"{path}/") or not _is_free(files, new, left):
             return None
         return left | {new + one.removeprefix(path): files[one] for one in inside}
-    if path not in files:
-        return None
+    return _changed(files, kind, path, *rest) if path in files else None
+
+
+def _changed(files, kind, path, what, new):
     text = files[path]
     if kind == "replace":
-        old, new = rest
-        places = sum(text.startswith(old, at) for at in range(len(text))) if old else 0
-        return {**files, path: text.replace(old, new)} if places == 1 else None
-    line, new = rest
+        places = sum(text.startswith(what, at) for at in range(len(text))) if what else 0
+        return {**files, path: text.replace(what, new)} if places == 1 else None
     lines = text.splitlines(keepends=True)
-    if not 0 <= line <= len(lines):
+    if not 0 <= what <= len(lines):
         return None
     added = [f"{one}\n" for one in (new.removesuffix("\n").split("\n") if new else [""])]
-    if line == len(lines) and text and not text.endswith("\n"):
+    if what == len(lines) and text and not text.endswith("\n"):
         return {**files, path: text + "".join(f"\n{one[:-1]}" for one in added)}
-    return {**files, path: "".join([*lines[:line], *added, *lines[line:]])}
+    return {**files, path: "".join([*lines[:what], *added, *lines[what:]])}
 
 
 def _is_free(files, path, left=None):
