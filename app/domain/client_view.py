@@ -19,12 +19,14 @@ Item = TypeVar("Item")
 class Seen:
     """One message that the client has sent or got, and the events that it is in the log.
 
-    `compared.optional`: the client may have kept it or not. `delivered`: a complete reply.
+    `compared.optional`: the client may have kept it or not. `delivered`: a complete reply. `is_whole`: no call
+    without its results, nor a result without its call.
     """
 
     compared: Compared
     events: tuple[Event, ...]
     delivered: bool = False
+    is_whole: bool = True
 
     @property
     def likeness(self) -> Likeness:
@@ -79,7 +81,7 @@ def seen_by_client(events: Sequence[Event]) -> list[Seen]:
     real = [event for event in events if event.type != "system" and not event.synthetic]
     timely = [event for event in real if not event.is_late]
     whole = {event.id for event, keep in zip(timely, intact([e.message for e in timely]), strict=True) if keep}
-    seen = [_optional_unless(one, one.events[-1].id in whole) for one in _with_what_was_unanswered(_messages(real))]
+    seen = [_judged(one, one.events[0].id in whole) for one in _with_what_was_unanswered(_messages(real))]
     return in_order_of_ids(seen, lambda one: one.likeness[3], lambda one: one.type == "tool")
 
 
@@ -140,6 +142,11 @@ def _with_what_was_unanswered(messages: Sequence[Seen]) -> list[Seen]:
         marked.append(_optional_unless(one, answered or one.delivered))
         answered = (answered or one.delivered) and one.type != "user"
     return marked[::-1]
+
+
+def _judged(one: Seen, is_whole: bool) -> Seen:
+    """What is broken may have been given up."""
+    return replace(_optional_unless(one, is_whole), is_whole=is_whole)
 
 
 def _optional_unless(one: Seen, needed: bool) -> Seen:

@@ -10,7 +10,7 @@ from typing import Literal
 from app.domain.events import Event
 from app.domain.message_filters import MessageFilter
 from app.domain.messages import says_nothing
-from app.domain.resent import Placed, place
+from app.domain.resent import place
 from app.domain.retries import FAR, Retry, retry_of
 from app.domain.said import Loaded, Message, Request, Said, is_result
 from app.domain.service_runs import asks_only_the_service
@@ -21,14 +21,14 @@ History = Literal["prepend", "replace"]
 
 def continued(loaded: Loaded, request: Request, accepted: MessageFilter, history: History) -> list[Said]:
     """The history continued by the request: what goes upstream but for system messages, before any guard."""
-    retry = retry_of(loaded, request.new, accepted)
+    retry = retry_of(loaded, request.new, accepted, resends=bool(request.resent))
     goes_on = not request.new or any(map(is_result, request.new))
     events = _history_of_prompt(loaded, retry, goes_on=goes_on)
-    before = [event for event in events if event.seq < retry.begins and event.id not in request.known_ids]
-    placed = Placed(new=retry.remaining)
-    if history == "prepend":
-        has_older = loaded.first_seq is not None and (not events or loaded.first_seq < events[0].seq)
-        placed = place(before, request, retry.remaining, accepted, has_older=has_older)
+    asked_anew = _asked_anew(events, request.known_ids)
+    before = [event for event in events if event.seq < retry.begins and event.id not in asked_anew]
+    has_older = loaded.first_seq is not None and (not events or loaded.first_seq < events[0].seq)
+    compared = request.resent if history == "prepend" else []
+    placed = place(before, request, compared, retry.remaining, accepted, has_older=has_older)
     return [
         *map(_requested, placed.head),
         *_with_kept_out(before, placed.between),
@@ -50,6 +50,16 @@ def _history_of_prompt(loaded: Loaded, retry: Retry, *, goes_on: bool) -> list[E
         window = [event for event in window if event.seq < start]
         window += [event for turn in turns for event in turn if event.seq >= start]
     return window
+
+
+def _asked_anew(events: Sequence[Event], known_ids: frozenset[str]) -> set[str]:
+    """Of questions that are known by their ids and stand where they are asked now, with what broke off after them."""
+    anew: set[str] = set()
+    for turn in split_into_turns(events):
+        known = {event.id for event in turn if event.id in known_ids}
+        answered = any(map(_is_whole_reply, turn))
+        anew |= {event.id for event in turn} if known and not answered else set()
+    return anew
 
 
 def _with_kept_out(events: Sequence[Event], between: Sequence[tuple[int, Message]]) -> Iterator[Said]:

@@ -195,7 +195,7 @@ class ContextTooLarge(DomainError):
     def __init__(self, tokens: int, limit: int) -> None:
         super().__init__(
             f"The newest turn has {tokens:,} tokens, without its tool results, and at most {limit:,} may be sent "
-            "(memory.max_context_tokens). Nothing was stored; send a shorter message or allow more."
+            "(memory.max_context_tokens). Send a shorter message, or allow more."
         )
 
 

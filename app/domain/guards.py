@@ -49,6 +49,17 @@ def results_without_call(said: Sequence[Said]) -> list[str]:
     return strays
 
 
+def calls_of_the_request(said: Sequence[Said]) -> list[str]:
+    """Ids of calls that the request itself holds and answers anew: the log must not hold them elsewhere."""
+    return [
+        call.id
+        for run in _runs(said)
+        if run.caller is not None and run.caller.event is None and any(result.new for result in run.results)
+        for call in run.calls
+        if call.id.strip()
+    ]
+
+
 def without_broken_calls(said: Sequence[Said]) -> list[Said]:
     """The conversation as a prompt may hold it. Raises CallsUnanswered when it is the request that is broken."""
     keep = intact([one.message for one in said])

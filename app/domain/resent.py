@@ -27,27 +27,31 @@ class Placed:
 def place(
     history: Sequence[Event],
     request: Request,
+    compared: list[Message],
     new: Sequence[Message],
     accepted: MessageFilter,
     *,
     has_older: bool,
 ) -> Placed:
+    """Where the resent messages and the new ones go. `compared`: those of the resent ones that are looked for."""
     seen = seen_by_client(history)
-    resent = _Resent.of(request, request.resent, accepted)
+    resent = _Resent.of(request, compared, accepted)
     overlap = resent.overlap(seen)
-    # Whoever resends nothing says what is new.
-    more = _into_the_new(seen, request, new, accepted) if request.resent and len(new) == len(request.new) else None
-    if more is not None:
-        resent, overlap = more
-        new = new[len(resent.messages) - len(request.resent) :]
-    elif request.resent:
+    # Without resent messages, all that is sent is said to be new; and of a retry it is known what is.
+    extended = None
+    if request.resent and len(new) == len(request.new):
+        extended = _extended_into_new(seen, request, compared, new, accepted)
+    if extended is not None:
+        resent, overlap = extended
+        new = new[len(resent.messages) - len(compared) :]
+    elif compared:
         overlap = _up_to_open_call(overlap, seen, request)
     if overlap is None:
-        return Placed(after=request.resent, new=new)
+        return Placed(after=compared, new=new)
     return Placed(
-        head=[] if has_older else resent.places(0, overlap.start),
+        head=[] if has_older else resent.before(overlap),
         between=list(_between(overlap, seen, resent)),
-        after=resent.places(overlap.end, len(resent.messages)),
+        after=resent.behind(overlap),
         new=new,
     )
 
@@ -73,7 +77,7 @@ class _Resent:
                 range(len(messages)), lambda at: call_id_of(messages[at]), lambda at: is_result(messages[at])
             ),
             kept_out=_kept_out(messages, accepted),
-            hidden={at for at, message in enumerate(messages) if not request.shows(message)},
+            hidden=_hidden(request, messages),
         )
 
     def overlap(self, seen: Sequence[Seen]) -> Overlap | None:
@@ -83,18 +87,28 @@ class _Resent:
         compared = [Compared(likeness=likeness(self.messages[at]), optional=at in optional) for at in self.order]
         return find_overlap([one.compared for one in seen], compared)
 
-    def places(self, start: int, end: int) -> list[Message]:
-        return [self.messages[at] for at in sorted(self.order[start:end])]
+    def before(self, overlap: Overlap) -> list[Message]:
+        return [self.messages[at] for at in sorted(self.order[: overlap.start])]
+
+    def behind(self, overlap: Overlap) -> list[Message]:
+        """Without what the filter hides: that may well be in the log."""
+        return [self.messages[at] for at in sorted(self.order[overlap.end :]) if at not in self.hidden]
 
 
-def _into_the_new(
-    seen: Sequence[Seen], request: Request, new: Sequence[Message], accepted: MessageFilter
+def _extended_into_new(
+    seen: Sequence[Seen],
+    request: Request,
+    compared: list[Message],
+    new: Sequence[Message],
+    accepted: MessageFilter,
 ) -> tuple[_Resent, Overlap] | None:
-    """Where a client dropped a reply (a call that it gave up, a blank one), what it sends behind its last question
-    begins with that question: then the log ends with it as well, and something new remains.
+    """The overlap, where it reaches into the new messages, of which something has to remain.
+
+    A client that dropped a reply (a call that it gave up, a blank one) sends the question before it as if it was new:
+    the log ends with "one", its reply, "two", a call; the client sends "one", the reply, "two", "three".
     """
     for length in range(len(new) - 1, 0, -1):
-        resent = _Resent.of(request, [*request.resent, *new[:length]], accepted)
+        resent = _Resent.of(request, [*compared, *new[:length]], accepted)
         overlap = resent.overlap(seen)
         if overlap is not None and _ends_it(overlap, seen, resent, length):
             return resent, overlap
@@ -104,7 +118,7 @@ def _into_the_new(
 def _ends_it(overlap: Overlap, seen: Sequence[Seen], resent: _Resent, length: int) -> bool:
     """Whether the last messages of what is resent, all of them, are the last of the log that the client need have."""
     again = [seen[history] for history, place in overlap.pairs if place >= len(resent.messages) - length]
-    if len(again) < length or any(one.type == "tool" and one.compared.optional for one in again):
+    if len(again) < length or any(one.type == "tool" and not one.is_whole for one in again):
         return False
     return all(one.compared.optional for one in seen[overlap.pairs[-1][0] + 1 :])
 
@@ -116,22 +130,25 @@ def _up_to_open_call(overlap: Overlap | None, seen: Sequence[Seen], request: Req
     if not ids or not seen or not request.new or not is_result(request.new[0]):
         return overlap
     is_open = ids == {call[0] for call in seen[-1].likeness[2]}
-    if not is_open or (overlap is not None and overlap.end == len(request.resent)):
+    asked = len(request.resent) - 1
+    if not is_open or (overlap is not None and any(place == asked for _, place in overlap.pairs)):
         return overlap
     start, pairs = (0, []) if overlap is None else (overlap.start, overlap.pairs)
-    return Overlap(start=start, end=len(request.resent), pairs=pairs)
+    return Overlap(start=start, end=len(request.resent), pairs=[*pairs, (len(seen) - 1, asked)])
 
 
 def _between(overlap: Overlap, seen: Sequence[Seen], resent: _Resent) -> Iterator[tuple[int, Message]]:
     """What the message filter keeps out of the log and the client has seen between what is stored."""
     of_resent = {place: history for history, place in overlap.pairs}
-    seq = -1
+    # The question of the turn in progress is sent, whatever the filter hides of the history.
+    question = max((at for at, message in enumerate(resent.messages) if type_of(message) == "user"), default=-1)
+    seq = min(event.seq for event in seen[overlap.pairs[0][0]].events) - 1 if overlap.pairs else -1
     for place in range(overlap.start, overlap.end):
         at = resent.order[place]
         if place in of_resent:
             seq = max(seq, seen[of_resent[place]].last_seq)
-        elif at in resent.kept_out and at not in resent.hidden and not says_nothing(resent.messages[at]):
-            yield seq, resent.messages[at]
+        elif at in resent.kept_out - resent.hidden or (at in resent.kept_out and at >= question):
+            yield from () if says_nothing(resent.messages[at]) else [(seq, resent.messages[at])]
 
 
 def _kept_out(resent: Sequence[Message], accepted: MessageFilter) -> set[int]:
@@ -144,3 +161,14 @@ def _kept_out(resent: Sequence[Message], accepted: MessageFilter) -> set[int]:
         if call_is_out if is_result(message) else not accepted.accepts(message):
             kept_out.add(place)
     return kept_out
+
+
+def _hidden(request: Request, messages: Sequence[Message]) -> set[int]:
+    """Places of what the filter of the history would hide; a call goes with its results."""
+    groups: list[list[int]] = []
+    for at, message in enumerate(messages):
+        if is_result(message) and groups:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    return {at for group in groups if not all(request.shows(messages[at]) for at in group) for at in group}

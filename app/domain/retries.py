@@ -27,8 +27,10 @@ class Retry:
 FAR = 2**63
 
 
-def retry_of(loaded: Loaded, new: Sequence[Message], accepted: MessageFilter) -> Retry:
-    waiting = unanswered(seen_by_client(loaded.tail), loaded.answered_seq)
+def retry_of(loaded: Loaded, new: Sequence[Message], accepted: MessageFilter, *, resends: bool) -> Retry:
+    """`resends`: the client sends earlier messages as well, and its last question again when it dropped the reply."""
+    seen = seen_by_client(loaded.tail)
+    waiting = unanswered(seen, loaded.answered_seq)
     calls = _calls_of(loaded.tail)
     # A result is compared when the log holds its call, whatever the filter says: just these are stored.
     compared = [
@@ -38,6 +40,8 @@ def retry_of(loaded: Loaded, new: Sequence[Message], accepted: MessageFilter) ->
     ]
     compared = in_order_of_ids(compared, lambda at: call_id_of(new[at]), lambda at: is_result(new[at]))
     pairs = _prefix_that_ends_it(waiting, compared, new) or _results_again(waiting, compared, new)
+    if not pairs and resends and waiting:
+        pairs = _behind_a_dropped_reply(seen, waiting, compared, new)
     if not pairs:
         return Retry(begins=FAR, kept_out=[], remaining=list(new))
     again = {place for _, place in pairs}
@@ -57,6 +61,20 @@ def _prefix_that_ends_it(
     for length in range(min(len(keys), len(waiting)), 0, -1):
         if [one.likeness for one in waiting[-length:]] == keys[:length]:
             return list(zip(waiting[-length:], compared[:length], strict=True))
+    return []
+
+
+def _behind_a_dropped_reply(
+    seen: Sequence[Seen], waiting: Sequence[Seen], compared: Sequence[int], new: Sequence[Message]
+) -> list[tuple[Seen, int]]:
+    """The same where what is sent begins with the question before, whose reply the client has dropped."""
+    before = [one for one in seen if one.last_seq < waiting[0].last_seq]
+    while before and before[-1].type == "assistant" and before[-1].compared.optional:
+        before.pop()
+    for count in range(len(compared) - 1, 0, -1):
+        earlier = _prefix_that_ends_it(before, compared[:count], new)
+        if len(earlier) == count and (rest := _prefix_that_ends_it(waiting, compared[count:], new)):
+            return [*earlier, *rest]
     return []
 
 

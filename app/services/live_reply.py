@@ -112,8 +112,12 @@ class LiveReply:
 
     async def _go_on(self, message: Mapping[str, Any], places: Sequence[int]) -> None:
         async def go_on() -> None:
-            await self.rounds.go_on(message, places)
-            self._reply = Reply()  # What it said is stored: it is no fragment any more.
+            number = self.rounds.number
+            try:
+                await self.rounds.go_on(message, places)
+            finally:
+                if self.rounds.number > number:
+                    self._reply = Reply()  # What it said is stored: it is no fragment any more.
 
         await uninterrupted(go_on())
         await self._stack.aclose()

@@ -67,6 +67,8 @@ class Questions:
         said = await self._continued(request, loaded, of=of)
         if strays := guards.results_without_call(said):
             await self._refuse_results(session, strays)
+        if own := guards.calls_of_the_request(said):
+            await self._refuse_overtaken(session, own)
         question = await self._decided(request, loaded, said, of=of, memory_prompt=memory_prompt)
         if not question.stored:
             return question
@@ -93,6 +95,16 @@ class Questions:
         if answered := [call_id for call_id in strays if known[call_id]]:
             raise CallAnswered(answered)
         raise CallAbandoned(strays)
+
+    async def _refuse_overtaken(self, session: Session, own: list[str]) -> None:
+        """Calls that the log holds open, but not where the conversation stands: others went on meanwhile.
+
+        Of one that was answered, and archived perhaps, the log has the results already.
+        """
+        async with self.db.reading() as connection:
+            known = await calls.known_calls(connection, session.key, own)
+        if abandoned := [call_id for call_id, is_answered in known.items() if not is_answered]:
+            raise CallAbandoned(abandoned)
 
     async def _decided(
         self, request: ChatRequest, loaded: Loaded, said: list[Said], *, of: str, memory_prompt: str | None = None

@@ -147,7 +147,9 @@ def _anchor() -> ColumnElement[int]:
     )
     is_complete = text(
         "(events.metadata ->> 'interrupted') IS DISTINCT FROM 'true' "
-        "AND (events.metadata ->> 'late') IS DISTINCT FROM 'true'"
+        "AND (events.metadata ->> 'late') IS DISTINCT FROM 'true' "
+        # Rounds of a run tell by `answered_seq` that it was answered.
+        "AND (events.metadata -> 'run') IS NULL"
     )
     replies = (
         select(newest.c.seq)

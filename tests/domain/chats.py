@@ -53,7 +53,11 @@ def new_messages(said: Sequence[Said]) -> list[Any]:
 
 def _start_of_tail(active: Sequence[Event], starts: Sequence[int], answered_seq: int) -> int:
     """Where the turn of the last complete reply begins."""
-    replies = [one.seq for one in active if one.type == "assistant" and not (one.is_interrupted or one.is_late)]
+    replies = [
+        one.seq
+        for one in active
+        if one.type == "assistant" and not (one.is_interrupted or one.is_late or "run" in one.metadata)
+    ]
     anchor = max([answered_seq, *replies])
     return max((start for start in starts if active[start].seq <= anchor), default=0)
 
