@@ -40,7 +40,7 @@ def place(
     # Without resent messages, all that is sent is said to be new; and of a retry it is known what is.
     extended = None
     if request.resent and len(new) == len(request.new):
-        extended = _extended_into_new(seen, request, compared, new, accepted, has_older=has_older)
+        extended = _extended_into_new(seen, request, compared, new, accepted)
     if extended is not None:
         resent, overlap = extended
         new = new[len(resent.messages) - len(compared) :]
@@ -101,8 +101,6 @@ def _extended_into_new(
     compared: list[Message],
     new: Sequence[Message],
     accepted: MessageFilter,
-    *,
-    has_older: bool,
 ) -> tuple[_Resent, Overlap] | None:
     """The overlap, where it reaches into the new messages, of which something has to remain.
 
@@ -112,25 +110,15 @@ def _extended_into_new(
     for length in range(len(new) - 1, 0, -1):
         resent = _Resent.of(request, [*compared, *new[:length]], accepted)
         overlap = resent.overlap(seen)
-        if overlap is not None and _ends_it(overlap, seen, resent, length, has_older=has_older):
+        if overlap is not None and _ends_it(overlap, seen, resent, length):
             return resent, overlap
     return None
 
 
-def _ends_it(overlap: Overlap, seen: Sequence[Seen], resent: _Resent, length: int, *, has_older: bool) -> bool:
-    """Whether the last messages of what is resent, all of them, are the last of the log that the client need have.
-
-    Those before the oldest event that is loaded may be older ones of the log.
-    """
-    first = len(resent.messages) - length
-    again = [seen[history] for history, place in overlap.pairs if place >= first]
-    if has_older and overlap.pairs and overlap.pairs[0][0] == 0:
-        first = max(first, overlap.start)
-    if (
-        not again
-        or len(again) < len(resent.messages) - first
-        or any(one.type == "tool" and not one.is_whole for one in again)
-    ):
+def _ends_it(overlap: Overlap, seen: Sequence[Seen], resent: _Resent, length: int) -> bool:
+    """Whether the last messages of what is resent, all of them, are the last of the log that the client need have."""
+    again = [seen[history] for history, place in overlap.pairs if place >= len(resent.messages) - length]
+    if len(again) < length or any(one.type == "tool" and not one.is_whole for one in again):
         return False
     return all(one.compared.optional for one in seen[overlap.pairs[-1][0] + 1 :])
 

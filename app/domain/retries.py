@@ -40,16 +40,13 @@ def retry_of(loaded: Loaded, new: Sequence[Message], accepted: MessageFilter, *,
     ]
     compared = in_order_of_ids(compared, lambda at: call_id_of(new[at]), lambda at: is_result(new[at]))
     pairs = _prefix_that_ends_it(waiting, compared, new) or _results_again(waiting, compared, new)
-    archived: Sequence[int] = ()
     if not pairs and resends and waiting:
         pairs = _behind_a_dropped_reply(seen, waiting, compared, new)
-        if not pairs and all(one in waiting or one.is_broken_off for one in seen) and _has_archived(loaded):
-            archived, pairs = _behind_archived_questions(waiting, compared, new)
     if not pairs:
         return Retry(begins=FAR, kept_out=[], remaining=list(new))
     again = {place for _, place in pairs}
     between = [place for place in range(max(again)) if place not in compared]
-    gone = {*again, *between, *archived}
+    gone = {*again, *between}
     return Retry(
         begins=min(event.seq for one, _ in pairs for event in one.events),
         kept_out=[new[place] for place in between],
@@ -79,21 +76,6 @@ def _behind_a_dropped_reply(
         if len(earlier) == count and (rest := _prefix_that_ends_it(waiting, compared[count:], new)):
             return [*earlier, *rest]
     return []
-
-
-def _behind_archived_questions(
-    waiting: Sequence[Seen], compared: Sequence[int], new: Sequence[Message]
-) -> tuple[Sequence[int], list[tuple[Seen, int]]]:
-    """The same where all that the log holds waits, and what is sent begins with questions that are archived."""
-    for count in range(1, len(compared)):
-        pairs = _prefix_that_ends_it(waiting, compared[count:], new)
-        if len(pairs) == len(waiting):
-            return compared[:count], pairs
-    return (), []
-
-
-def _has_archived(loaded: Loaded) -> bool:
-    return loaded.first_seq is not None and bool(loaded.tail) and loaded.first_seq < loaded.tail[0].seq
 
 
 def _results_again(

@@ -39,7 +39,8 @@ KNOWN_FAULTS = {
     "overtaken call": "A turn resent in a session of several clients may stand behind what others said since.",
     "rejected call": "Given-up calls that the message filter kept out of the log are refused when resent (422).",
     "repeated after others": "A question repeated by its key after others', and answered meanwhile, is sent twice.",
-    "filtered and resent": "Behind a filter of types or words, what a client resends is not always told from what is new.",
+    "filtered and resent": "Behind a filter of types or words, what is resent is not always told from what is new.",
+    "archived unanswered": "Questions that nothing answered, once archived, are new when they are resent.",
 }
 
 _Style = Literal["new", "turn", "everything", "window", "replace"]
@@ -191,7 +192,8 @@ class Client:
         self._uses_keys = chance.random() < 0.4
         self._on_busy = chance.choice(["wait", "wait", "reject", *["interleave"] * 3 * conversation.interleaves])
         self._has_tools = chance.random() < 0.7
-        self._keeps_unanswered = chance.random() < 0.5 and self.style != "replace"
+        archives = conversation.compacts and _is_known("archived unanswered")
+        self._keeps_unanswered = chance.random() < 0.5 and self.style != "replace" and not archives
         self._keeps_fragments = chance.random() < 0.5
         # Without any reply in front, or after others' turns, who says a question again says a new one.
         can_drop = not conversation.is_shared and self.style != "window"
