@@ -1,7 +1,7 @@
 """Where what a client resends overlaps the history that is loaded for it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ class Overlap:
 def find_overlap(history: Sequence[Compared], resent: Sequence[Compared]) -> Overlap | None:
     """The first of: (a) the history as a contiguous run in what is resent, the last such; (b) the longest suffix of
     the history that what is resent begins with; (c) what is resent as a contiguous run in the history; (d) where a
-    question with its reply is in both, what is resent up to that reply.
+    question with its reply is in both, what is resent up to that reply, and on as long as both go on alike.
     """
     sides = _Sides(history, resent)
     found = sides.history_in_resent() or sides.suffix_of_history() or sides.in_history() or sides.last_exchange()
@@ -82,8 +82,16 @@ class _Sides:
             question, reply = self._among[place - 1].likeness, self._among[place].likeness
             if reply[0] == "assistant" and reply in after[question]:
                 history = after[question][reply]
-                return self._overlap([(history - 1, place - 1), (history, place)], start=0)
+                return self._overlap([(history - 1, place - 1), *self._in_step(history, place)], start=0)
         return None
+
+    def _in_step(self, history: int, resent: int) -> Iterator[tuple[int, int]]:
+        """From a pair on, as long as both go on alike."""
+        for one, other in zip(self._wanted[history:], self._among[resent:], strict=False):
+            if not alike(one, other):
+                return
+            yield history, resent
+            history, resent = history + 1, resent + 1
 
     def _overlap(
         self, pairs: Sequence[tuple[int, int]], *, start: int | None = None, end: int | None = None
