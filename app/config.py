@@ -1,6 +1,7 @@
 """Settings: environment variables `TURNKEEPER_*` and `.env`, checked before anything starts."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
@@ -22,6 +23,8 @@ _DATABASE_SCHEMES = ("postgresql://", "postgresql+asyncpg://", "postgres://")
 
 # Settings that are written like parts of a chat request.
 _JSON = ("chat_filter", "chat_message_filter", "chat_compaction", "chat_memory", "memory_consolidation")
+
+_HEADER_SAFE = re.compile(r"[!-~]+")
 
 log = structlog.get_logger()
 
@@ -152,6 +155,14 @@ class Settings(BaseSettings):
     def _is_postgresql(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not value.get_secret_value().startswith(_DATABASE_SCHEMES):
             raise ValueError("This is no PostgreSQL: use postgresql://user:password@host/database.")
+        return value
+
+    @field_validator("api_keys", "upstream_api_key")
+    @classmethod
+    def _fits_a_header(cls, value: Any) -> Any:
+        keys = value if isinstance(value, tuple) else (value,)
+        if any(key is not None and not _HEADER_SAFE.fullmatch(key.get_secret_value()) for key in keys):
+            raise ValueError("A key consists of printable ASCII characters without spaces.")
         return value
 
     @field_validator("upstream_url")

@@ -10,7 +10,7 @@ from typing import Literal
 from app.domain.events import Event
 from app.domain.message_filters import MessageFilter
 from app.domain.messages import says_nothing
-from app.domain.resent import place
+from app.domain.resent import placed
 from app.domain.retries import FAR, Retry, retry_of
 from app.domain.said import Loaded, Message, Request, Said, is_result
 from app.domain.service_runs import asks_only_the_service
@@ -28,14 +28,14 @@ def continued(loaded: Loaded, request: Request, accepted: MessageFilter, history
     before = [event for event in events if event.seq < retry.begins and event.id not in asked_anew]
     has_older = loaded.first_seq is not None and (not events or loaded.first_seq < events[0].seq)
     compared = request.resent if history == "prepend" else []
-    placed = place(before, request, compared, retry.remaining, accepted, has_older=has_older)
+    where = placed(before, request, compared, retry.remaining, accepted, has_older=has_older)
     return [
-        *map(_requested, placed.head),
-        *_with_kept_out(before, placed.between),
-        *map(_requested, placed.after),
+        *map(_requested, where.head),
+        *_with_kept_out(before, where.between),
+        *map(_requested, where.after),
         *map(_requested, retry.kept_out),
         *_again([event for event in events if event.seq >= retry.begins]),
-        *(Said(message=message, new=True) for message in placed.new),
+        *(Said(message=message, new=True) for message in where.new),
         *map(_requested, request.prefill),
     ]
 

@@ -13,9 +13,9 @@ def fingerprint(session_key: int, idempotency_key: str | None) -> str:
     return f"{session_key}" if idempotency_key is None else f"{session_key}/{idempotency_key}"
 
 
-def of_message(message: Mapping[str, Any], of: str) -> str:
-    """`<type>-<sha256>` over the whole message and a fingerprint: equal texts of one run collide by design."""
-    return f"{type_of(message)}-{_sha256(json_values.canonical([of, message]))}"
+def of_message(message: Mapping[str, Any], said_in: str) -> str:
+    """`<type>-<sha256>` over the message and the fingerprint that it was said in: equal texts collide by design."""
+    return f"{type_of(message)}-{_sha256(json_values.canonical([said_in, message]))}"
 
 
 def of_reply(answered: Sequence[str], attempt: int) -> str:

@@ -36,8 +36,8 @@ def is_within(path: str, directory: str) -> bool:
 
 
 def shown(path: str) -> str:
-    """A path as texts for a model name it."""
-    return f"/{path}"
+    """A path as texts for a model name it, which can send it back so."""
+    return path or "/"
 
 
 def _below_root(path: str) -> str:
@@ -52,7 +52,7 @@ def _fault(path: str) -> str | None:
     if "\\" in path:
         return "names are separated by '/', not by a backslash."
     below = _below_root(path)
-    if below.startswith("/"):
+    if below.startswith("/") and below == path:
         return f"it is absolute. Begin with the name of a file or directory, or with {ROOT}/."
     segments = below.removesuffix("/").split("/")
     if ".." in segments:

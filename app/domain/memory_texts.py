@@ -29,16 +29,16 @@ def view(path: str, text: str, view_range: str | None) -> str:
 def replaced(path: str, text: str, old: str, new: str) -> tuple[str, str]:
     """The text with its one occurrence of `old` replaced, and a snippet of the place. Raises MemoryRefused."""
     if not old:
-        raise MemoryRefused("oldStr is empty: send the text to replace, exactly as the file has it.")
+        raise MemoryRefused("The old text is empty: send the text to replace, exactly as the file has it.")
     places = _occurrences(text, old)
     if not places:
         raise MemoryRefused(
-            f"oldStr does not occur in {path}. View the file and send the text exactly as it is there."
+            f"The old text does not occur in {path}. View the file and send the text exactly as it is there."
         )
     if len(places) > 1:
         numbers = ", ".join(str(text.count("\n", 0, place) + 1) for place in places[:10])
         raise MemoryRefused(
-            f"oldStr occurs {len(places)} times in {path} (lines {numbers}). Send more of the text around it, "
+            f"The old text occurs {len(places)} times in {path} (lines {numbers}). Send more of the text around it, "
             "so that it occurs once."
         )
     changed = text[: places[0]] + new + text[places[0] + len(old) :]
@@ -53,7 +53,7 @@ def inserted(path: str, text: str, after: int, new: str) -> tuple[str, str]:
     lines = _with_ends(text)
     if not 0 <= after <= len(lines):
         raise MemoryRefused(
-            f"insertLine {after} is outside of {path}, which has {len(lines)} lines: send 0 to {len(lines)}."
+            f"Line {after} is outside of {path}, which has {len(lines)} lines: send 0 to {len(lines)}."
         )
     end = _end_of(text)
     added = [f"{line}{end}" for line in (lines_of(new) or [""])]
@@ -78,12 +78,16 @@ def _numbered(lines: Sequence[str], first: int, last: int) -> list[str]:
 def _range(given: str, count: int) -> tuple[int, int]:
     match = _RANGE.fullmatch(given)
     if not match:
-        raise MemoryRefused(f'viewRange {given[:50]!r} is no range: send "start,end", such as "1,20" or "5,-1".')
+        raise MemoryRefused(
+            f"{given[:50]!r} is no range: send the first and the last line, such as 1,20 or 5,-1."
+        )
     first, last = int(match[1]), int(match[2])
     last = count if last == -1 else last
+    if first == 1 and last == count:
+        return first, last  # Also of an empty file.
     if not 1 <= first <= last <= count:
         raise MemoryRefused(
-            f"viewRange {given[:50]!r} does not fit: lines are numbered from 1 to {count}, the start comes first, "
+            f"The range {given[:50]!r} does not fit: lines are numbered from 1 to {count}, the start comes first, "
             "and -1 as the end is the last line."
         )
     return first, last

@@ -43,7 +43,7 @@ def listing(sizes: Sizes, directory: str) -> str:
                 entries.setdefault("/".join(names[:depth]), "/")
             if len(names) <= LEVELS:
                 entries["/".join(names)] = f" ({size} bytes)"
-    head = f"Contents of {shown(directory)}:\n"
+    head = f"Contents of /{directory}:\n"
     return "\n".join([head, *(f"  {name}{kind}" for name, kind in sorted(entries.items()))])
 
 
@@ -52,7 +52,7 @@ def require_free(sizes: Sizes, path: str) -> None:
     if path in sizes or is_directory(sizes, path):
         kind = "file" if path in sizes else "directory"
         raise MemoryRefused(
-            f"{shown(path)} exists already as a {kind}. Change a file with MemoryStrReplace or MemoryInsert, "
+            f"{shown(path)} exists already as a {kind}. Replace text in a file or insert lines into it, "
             "or choose another path."
         )
     require_parents(sizes, path)

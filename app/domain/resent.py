@@ -24,7 +24,7 @@ class Placed:
     new: Sequence[Message] = ()
 
 
-def place(
+def placed(
     history: Sequence[Event],
     request: Request,
     compared: list[Message],

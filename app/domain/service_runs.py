@@ -14,7 +14,7 @@ from app.domain.messages import text_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One request that the service continued by itself; `id` is the id that its reply was promised under."""
+    """One request that the service continued by itself; `id` is a UUID of its own."""
 
     id: str
     streamed: bool

@@ -130,6 +130,8 @@ class Chat:
             id=request.session_id,
             user_id=request.user_id or self.settings.default_user_id,
             lifetime=Lifetime(ttl_seconds=self.settings.default_ttl_seconds),
+            # Who names no lifetime goes on for as long as there is something to say.
+            ttl_sliding=True,
             allow_system_messages=self.settings.allow_system_messages,
         )
         try:
@@ -142,13 +144,13 @@ class Chat:
         self, request: ChatRequest, turn: Turn, model: str | None, added: Sequence[ToolDefinition]
     ) -> Reply:
         session = turn.session
-        of = event_ids.fingerprint(session.key, request.idempotency_key)
-        reply_id, answer = await stored_reply.reply_id_of(self.db, request, session, of)
+        fingerprint = event_ids.fingerprint(session.key, request.idempotency_key)
+        reply_id, answer = await stored_reply.reply_id_of(self.db, request, session, fingerprint)
         if answer is not None:
             return await stored_reply.of_answer(self.db, request, session, answer)
         store = request.options.store or session.user_id
         question = await self.questions.put(
-            request, turn, of=of, memory_prompt=await self._memory_prompt(request, store)
+            request, turn, fingerprint=fingerprint, memory_prompt=await self._memory_prompt(request, store)
         )
         rounds = Rounds(
             request=request,
@@ -160,7 +162,7 @@ class Chat:
                 self.memory_prompts.memories, session, store, added, page_size=self.settings.recall_page_size
             ),
             most=self.settings.max_tool_rounds,
-            store=self._store(request, turn, question, of),
+            store=self._store(request, turn, question, fingerprint),
             facts=stored_reply.facts_of(request),
         )
         return LiveReply(
@@ -176,7 +178,7 @@ class Chat:
             return None
         return await self.memory_prompts.text(store, consolidate=options.consolidate, preload=options.preload_index)
 
-    def _store(self, request: ChatRequest, turn: Turn, question: Question, of: str) -> ReplyStore:
+    def _store(self, request: ChatRequest, turn: Turn, question: Question, fingerprint: str) -> ReplyStore:
         appended = question.appended
         return ReplyStore(
             db=self.db,
@@ -184,7 +186,9 @@ class Chat:
             count_tokens=self.questions.count_tokens,
             turn=turn,
             accepted=request.options.message_filter,
-            other_ids=stored_reply.attempts(request, of, 0) if request.has_stable_ids and not turn.lease else [],
+            other_ids=stored_reply.attempts(request, fingerprint, 0)
+            if request.has_stable_ids and not turn.lease
+            else [],
             counters=None if appended is None else appended.counters,
             may_compact=appended is None or appended.may_compact,
         )

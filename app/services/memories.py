@@ -45,7 +45,7 @@ class Memories:
                 return memory_texts.view(path, found[path].content, view_range)
             sizes = await memories.sizes(connection, store)
         if view_range is not None and memory_trees.is_directory(sizes, path):
-            raise MemoryRefused(f"{shown(path)} is a directory: leave out viewRange.")
+            raise MemoryRefused(f"{shown(path)} is a directory: leave out the range.")
         return memory_trees.listing(sizes, path)
 
     async def create(self, store: str, path: str, content: str, by: Editor) -> str:

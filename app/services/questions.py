@@ -50,13 +50,15 @@ class Questions:
 
     async def judge(self, request: ChatRequest) -> None:
         """Raises what is wrong with a request whose session is not there yet."""
-        said = await self._continued(request, Loaded(), of="")
+        said = await self._continued(request, Loaded(), fingerprint="")
         if strays := guards.results_without_call(said):
             raise CallUnknown(strays)
-        await self._decided(request, Loaded(), said, of="")
+        await self._decided(request, Loaded(), said, fingerprint="")
 
-    async def put(self, request: ChatRequest, turn: Turn, *, of: str, memory_prompt: str | None = None) -> Question:
-        """Load the history, continue it by the request, and store what is new. `of` is the request's fingerprint.
+    async def put(
+        self, request: ChatRequest, turn: Turn, *, fingerprint: str, memory_prompt: str | None = None
+    ) -> Question:
+        """Load the history, continue it by the request, and store what is new.
 
         Raises CallAnswered, CallAbandoned, CallUnknown, CallsUnanswered, ContextTooLarge, TurnLost, and then has
         stored nothing.
@@ -64,22 +66,22 @@ class Questions:
         session, options = turn.session, request.options
         shown = request.event_filter.merge(ACTIVE)
         loaded = await histories.load(self.db, session, shown, max_tokens=options.max_context_tokens)
-        said = await self._continued(request, loaded, of=of)
+        said = await self._continued(request, loaded, fingerprint=fingerprint)
         if strays := guards.results_without_call(said):
             await self._refuse_results(session, strays)
         if own := guards.calls_of_the_request(said):
             await self._refuse_overtaken(session, own)
-        question = await self._decided(request, loaded, said, of=of, memory_prompt=memory_prompt)
+        question = await self._decided(request, loaded, said, fingerprint=fingerprint, memory_prompt=memory_prompt)
         if not question.stored:
             return question
         appended = await self._append(request, turn, question.stored)
         return replace(question, appended=appended, event_ids=_written(appended, loaded))
 
-    async def _continued(self, request: ChatRequest, loaded: Loaded, *, of: str) -> list[Said]:
+    async def _continued(self, request: ChatRequest, loaded: Loaded, *, fingerprint: str) -> list[Said]:
         parts = Request.of(request.messages)
         known_ids: frozenset[str] = frozenset()
         if request.idempotency_key is not None:
-            known_ids = frozenset(event_ids.of_message(message, of) for message in parts.new)
+            known_ids = frozenset(event_ids.of_message(message, fingerprint) for message in parts.new)
         parts = replace(parts, shown=request.event_filter, known_ids=known_ids)
         options = request.options
         if len(request.messages) + len(loaded.window) < _MANY:
@@ -107,13 +109,19 @@ class Questions:
             raise CallAbandoned(abandoned)
 
     async def _decided(
-        self, request: ChatRequest, loaded: Loaded, said: list[Said], *, of: str, memory_prompt: str | None = None
+        self,
+        request: ChatRequest,
+        loaded: Loaded,
+        said: list[Said],
+        *,
+        fingerprint: str,
+        memory_prompt: str | None = None,
     ) -> Question:
         storing = guards.stored_of(said, request.options.message_filter)
         sent = guards.without_broken_calls(said)
         _warn(dropped=len(said) - len(sent), overruled=storing.overruled)
         stored = [
-            (event_ids.of_message(one.message, of) if request.has_stable_ids else str(uuid7()), one)
+            (event_ids.of_message(one.message, fingerprint) if request.has_stable_ids else str(uuid7()), one)
             for one in storing.messages
         ]
         budget = None

@@ -52,16 +52,18 @@ class StoredReply:
         pass
 
 
-async def reply_id_of(db: Database, request: ChatRequest, session: Session, of: str) -> tuple[str, Event | None]:
+async def reply_id_of(
+    db: Database, request: ChatRequest, session: Session, fingerprint: str
+) -> tuple[str, Event | None]:
     """The id that the reply will have; with an idempotency key, the complete reply that the log holds already.
 
-    `of` is the fingerprint of the request. A reply that broke off leaves its id behind: the next attempt has another.
+    A reply that broke off leaves its id behind: the next attempt has another.
     """
     if not request.has_stable_ids:
         return str(uuid7()), None
     first = 0
     while True:
-        ids = attempts(request, of, first)
+        ids = attempts(request, fingerprint, first)
         async with db.autocommit() as connection:
             known = await reads.get_events(connection, session.key, ids)
         whole = [event for event in known.values() if not (event.is_interrupted or event.is_late)]
@@ -72,9 +74,12 @@ async def reply_id_of(db: Database, request: ChatRequest, session: Session, of: 
         first += _ATTEMPTS
 
 
-def attempts(request: ChatRequest, of: str, first: int) -> list[str]:
+def attempts(request: ChatRequest, fingerprint: str, first: int) -> list[str]:
     """The ids of replies to one request, attempt by attempt."""
-    answered = [of, *(event_ids.of_message(message, of) for message in Request.of(request.messages).new)]
+    answered = [
+        fingerprint,
+        *(event_ids.of_message(message, fingerprint) for message in Request.of(request.messages).new),
+    ]
     return [event_ids.of_reply(answered, attempt) for attempt in range(first, first + _ATTEMPTS)]
 
 

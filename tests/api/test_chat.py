@@ -47,6 +47,14 @@ async def test_a_session_is_created_for_the_given_or_the_default_user(chats):
     assert owners == ["alice", "default-user"]
 
 
+async def test_a_session_that_a_chat_created_lives_on_with_each_turn(chats):
+    await chats.say("q1")
+    first = (await chats.http.get("/v1/sessions/s")).json()
+    await chats.say("q2")
+    assert first["ttl_sliding"] is True
+    assert (await chats.http.get("/v1/sessions/s")).json()["expires_at"] > first["expires_at"]
+
+
 async def test_a_filter_of_the_request_selects_the_history_o3(chats):
     for number in (1, 2):
         await chats.say(f"q{number}")

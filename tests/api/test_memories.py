@@ -104,7 +104,7 @@ async def test_stores_are_apart(client, store):
 async def test_the_tools_of_a_session_are_those_of_its_owner(client):
     await client.post("/v1/sessions", json={"id": "s", "user_id": "alice"})
     created = await client.post("/v1/sessions/s/tools/MemoryCreate", json={"path": "a.md", "fileText": "x"})
-    assert created.json() == {"content": "Created /a.md (1 bytes).", "is_error": False}
+    assert created.json() == {"content": "Created a.md (1 bytes).", "is_error": False}
     seen = await client.post("/v1/users/alice/tools/memory", json={"command": "view", "path": "/memories"})
     assert "a.md (1 bytes)" in seen.json()["content"]
     kept = (await client.get(f"{FILE}/versions", params={"path": "a.md"})).json()["items"]

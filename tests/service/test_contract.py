@@ -15,7 +15,7 @@ from tests.service.process import service
 from tests.upstream import Answer, scripted_upstream
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-KEY = "a service key"
+KEY = "a-service-key"
 
 
 @pytest.fixture(scope="module")

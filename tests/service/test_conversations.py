@@ -82,7 +82,8 @@ def ends_with_the_question(prompt: Prompt) -> Iterator[str]:
     unknown = newest[0] not in given and attempt.conversation.lines[newest[0]].fate != "stored"
     overtaken = attempt.new[0].call is not None and attempt.conversation.is_shared
     questions = [words_of(message) for message in prompt.conversation if message["role"] == "user"]
-    cut = overtaken and (attempt.conversation.compacts or "max_context_tokens" in attempt.memory)
+    selects = "max_context_tokens" in attempt.memory or "filter" in attempt.body
+    cut = overtaken and (attempt.conversation.compacts or selects)
     if not (unknown or cut) and newest not in (questions if overtaken else questions[-1:]):
         yield f"The newest question is {newest}, the last one here {questions[-1:]}."
 

@@ -32,6 +32,8 @@ def refused(**settings):
         ({"pool_size": "0"}, "TURNKEEPER_POOL_SIZE"),
         ({}, "database cannot be reached"),
         ({"database_url": "mysql://x"}, "TURNKEEPER_DATABASE_URL"),
+        ({"api_keys": "good,hunter2\nagain"}, "TURNKEEPER_API_KEYS: A key consists"),
+        ({"upstream_api_key": "hunter2…"}, "TURNKEEPER_UPSTREAM_API_KEY: A key consists"),
     ],
 )
 def test_what_an_operator_got_wrong_is_a_sentence(settings, says):

@@ -128,9 +128,7 @@ async def test_r6_what_cannot_be_moved_or_deleted(memories, store):
         assert answer.startswith("Error: "), (old, new)
     assert (await call(memories, store, "MemoryDelete", path="")).startswith("Error: ")
     assert await texts_of(memories, store) == {"a/b.md": "x", "c.md": "y"}
-    assert (
-        await call(memories, store, "MemoryRename", oldPath="a", newPath="new/place") == "Renamed /a to /new/place."
-    )
+    assert await call(memories, store, "MemoryRename", oldPath="a", newPath="new/place") == "Renamed a to new/place."
     assert await texts_of(memories, store) == {"new/place/b.md": "x", "c.md": "y"}
 
 
