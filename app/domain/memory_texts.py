@@ -78,9 +78,7 @@ def _numbered(lines: Sequence[str], first: int, last: int) -> list[str]:
 def _range(given: str, count: int) -> tuple[int, int]:
     match = _RANGE.fullmatch(given)
     if not match:
-        raise MemoryRefused(
-            f"{given[:50]!r} is no range: send the first and the last line, such as 1,20 or 5,-1."
-        )
+        raise MemoryRefused(f"{given[:50]!r} is no range: send the first and the last line, such as 1,20 or 5,-1.")
     first, last = int(match[1]), int(match[2])
     last = count if last == -1 else last
     if first == 1 and last == count:
