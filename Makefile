@@ -21,6 +21,8 @@ openapi:
 docs:
 	$(UV) run python -c 'from app.config import settings_page; print(settings_page(), end="")' > settings.new
 	mv settings.new docs/settings.md
+	$(UV) run python -c 'from app.api.error_catalogue import errors_page; print(errors_page(), end="")' > errors.new
+	mv errors.new docs/errors.md
 
 bench:
 	$(UV) run python -m benchmarks.run

@@ -1,11 +1,37 @@
 """What the documentation says is what the code does."""
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
+from app.api.error_catalogue import MEANINGS, errors_page, problem_types
 from app.config import settings_page
 
-SETTINGS = Path(__file__).parents[1] / "docs" / "settings.md"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 def test_the_settings_are_documented():
-    assert settings_page() == SETTINGS.read_text(), "run `make docs` and commit docs/settings.md"
+    assert settings_page() == (DOCS / "settings.md").read_text(), "run `make docs` and commit docs/settings.md"
+
+
+def test_every_error_has_a_meaning():
+    answered = {slug for _, slug in problem_types()}
+    assert answered == MEANINGS.keys(), "say in app/api/error_catalogue.py what it means and what to do"
+
+
+def test_the_errors_are_documented():
+    assert errors_page() == (DOCS / "errors.md").read_text(), "run `make docs` and commit docs/errors.md"
+
+
+def test_no_error_is_answered_that_is_in_no_table():
+    written = {slug for file in (ROOT / "app").rglob("*.py") for slug in _slugs_in_calls(ast.parse(file.read_text()))}
+    assert written <= MEANINGS.keys()
+
+
+def _slugs_in_calls(tree: ast.AST) -> Iterator[str]:
+    """The slugs that calls of `problem(scope, status, slug, …)` name as they are."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="problem"), args=[_, _, ast.Constant(value=slug), *_]):
+                yield slug

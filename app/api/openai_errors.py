@@ -64,13 +64,17 @@ def error(
     places = [".".join(map(str, fault.loc)).removeprefix("body.") for fault in faults]
     body = {
         "message": detail,
-        "type": _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error"),
+        "type": type_of(status),
         "param": next(iter(places), None),
         "code": slug.replace("-", "_"),
         "request_id": scope.get("state", {}).get("request_id", ""),
         **also,
     }
     return Response(json_values.encode({"error": body}), status, headers, "application/json")
+
+
+def type_of(status: int) -> str:
+    return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
 def is_error(body: bytes) -> bool:

@@ -18,7 +18,7 @@ from app.domain import errors, json_values
 log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
-_TYPE_PREFIX = "urn:turnkeeper:problem:"
+TYPE_PREFIX = "urn:turnkeeper:problem:"
 _RETRY_AFTER_SECONDS = "1"
 
 # Anything that is not listed is a fault of the service: 500.
@@ -58,10 +58,11 @@ PROBLEMS: Mapping[type[Exception], tuple[int, str]] = {
     errors.ServiceStopping: (503, "service-stopping"),
     errors.Overloaded: (503, "overloaded"),
     errors.DatabaseUnavailable: (503, "database-unavailable"),
+    errors.NotMigrated: (503, "not-migrated"),
 }
 
 # Problems that the framework finds before a handler is reached.
-_SLUG_OF_STATUS = {
+SLUG_OF_STATUS = {
     400: "bad-request",
     401: "unauthorized",
     403: "forbidden",
@@ -89,7 +90,7 @@ def problem(
     if openai_errors.wants(scope):
         return openai_errors.error(scope, status, slug, detail, faults=faults, headers=headers, **also)
     body: dict[str, Any] = {
-        "type": _TYPE_PREFIX + slug,
+        "type": TYPE_PREFIX + slug,
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
@@ -105,7 +106,7 @@ def problem(
 def problem_of_status(
     scope: Mapping[str, Any], status: int, detail: str, headers: Mapping[str, str] | None = None
 ) -> Response:
-    return problem(scope, status, _SLUG_OF_STATUS.get(status, "error"), detail, headers=headers)
+    return problem(scope, status, SLUG_OF_STATUS.get(status, "error"), detail, headers=headers)
 
 
 def install(app: FastAPI) -> None:

@@ -128,6 +128,11 @@ class DatabaseUnavailable(DomainError):
         super().__init__("The database cannot be reached. Nothing is known to be written; try again shortly.")
 
 
+class NotMigrated(DomainError):
+    def __init__(self) -> None:
+        super().__init__("The database is not migrated: run `turnkeeper migrate`.")
+
+
 class PlanRefused(DomainError):
     """A compaction plan that does not fit the session's active window; nothing was changed."""
 

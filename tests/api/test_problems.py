@@ -112,6 +112,13 @@ async def test_a_database_that_is_gone_is_503(postgres):
             assert response.headers["Retry-After"]
 
 
+async def test_a_database_that_is_not_migrated_is_503(postgres):
+    app = create_app(Settings(_env_file=None), database_url=postgres.database_url("postgres"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+        assert is_problem(await client.get("/readyz"), 503, "not-migrated")
+    await app.state.services.db.close()
+
+
 async def test_a_pool_that_is_used_up_is_503_and_recovers(database_url, db):
     async with serving(database_url, pool_size=1, pool_timeout_seconds=0.2, statement_timeout_ms=3_000) as client:
         await client.put("/v1/sessions/s", json={"user_id": "alice"})
