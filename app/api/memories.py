@@ -32,7 +32,15 @@ IfNoneMatch = Annotated[
 _CONTENT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
 _ZIP: dict[str, Any] = {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}}
 _ZIP_BODY = {"requestBody": {**_ZIP, "required": True, "description": "A zip of text files."}}
-_BODY = {"requestBody": {**_CONTENT, "required": True, "description": "What the file shall hold, in UTF-8."}}
+# The type of the body is not looked at; not every generated client can send text.
+_BYTES: dict[str, Any] = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_BODY = {
+    "requestBody": {
+        "content": {**_CONTENT["content"], **_BYTES},
+        "required": True,
+        "description": "What the file shall hold, in UTF-8.",
+    }
+}
 
 
 class RestoreRequest(BaseModel):

@@ -1,10 +1,12 @@
 """The service with a key and a scripted upstream, on a real socket: what a client of its API talks to."""
 
 from itertools import count
+from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.clients import npm
 from tests.service.process import service
 from tests.upstream import MODELS, Answer, scripted_upstream
 
@@ -57,3 +59,9 @@ def memory(_script, shared_database_url):
 @pytest.fixture
 def session():
     return f"session-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def packages() -> Path:
+    """The folder where the npm packages are installed."""
+    return npm.installed()

@@ -1,54 +1,20 @@
 """The openai package for JavaScript: `driver.js` uses it as a program does, and tells what it got."""
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
-import tempfile
 import threading
-from pathlib import Path
 
 import pytest
 
 from tests.clients.conftest import IMPATIENT, KEY
+from tests.clients.npm import HERE
 from tests.upstream import MODELS, Answer
-
-HERE = Path(__file__).parent
-MANIFESTS = [HERE / "package.json", HERE / "package-lock.json"]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "turnkeeper-tests"
-NPM_CI = ["npm", "ci", "--omit=peer", "--ignore-scripts", "--prefer-offline", "--fetch-retries=1"]
-UNREACHABLE = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ECONNRESET", "ENETUNREACH", "ETIMEDOUT")
 
 MODEL = MODELS[1]
 QUESTION = ("user", "My name is Ada.")
 CALLS = [("call-1", "get_weather", '{"city": "Paris"}'), ("call-2", "get_weather", '{"city": "Rome"}')]
 LOOP = [QUESTION, ("assistant", None), ("tool", "Sunny."), ("tool", "Rain."), ("assistant", "Sun and rain.")]
-
-
-@pytest.fixture(scope="session")
-def packages() -> Path:
-    """The folder where the locked packages are installed, once for each lock."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("Node.js and npm are not installed")
-    lock = b"".join(path.read_bytes() for path in MANIFESTS)
-    folder = CACHE / f"npm-{hashlib.sha256(lock).hexdigest()[:16]}"
-    if not folder.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as unfinished:
-            _install(made := Path(unfinished) / folder.name)
-            made.rename(folder)
-    return folder
-
-
-def _install(folder: Path) -> None:
-    folder.mkdir()
-    for path in MANIFESTS:
-        shutil.copy(path, folder)
-    installed = subprocess.run(NPM_CI, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-    if any(code in installed.stderr for code in UNREACHABLE):
-        pytest.skip("the npm registry cannot be reached")
-    assert installed.returncode == 0, installed.stderr
 
 
 @pytest.fixture
