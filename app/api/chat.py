@@ -69,10 +69,11 @@ async def chat(
     user: UserHeader = None,
     key: KeyHeader = None,
 ) -> Response:
-    """Load, append and compact around the upstream LLM.
+    """Chat with memory.
 
-    The session's history goes before what is new in the request; the question is stored before the upstream is
-    called, the reply before the answer ends. The session is created when there is none.
+    This loads, appends and compacts around the upstream LLM. The session's history goes before what is new in the
+    request; the question is stored before the upstream is called, the reply before the answer ends. The session
+    is created when there is none.
     """
     return _delivery(body, request, svc, session, user, key)
 
@@ -86,13 +87,19 @@ async def chat_completions(
     user: UserHeader = None,
     key: KeyHeader = None,
 ) -> Response:
-    """The same for OpenAI's SDKs, with errors in OpenAI's shape."""
+    """Chat with memory, for OpenAI's SDKs.
+
+    The same as `chat`, with errors in OpenAI's shape.
+    """
     return _delivery(body, request, svc, session, user, key)
 
 
 @router.get("/models", responses=problems(502, 504), response_class=Response)
 async def list_models(svc: Svc) -> Response:
-    """The upstream's models, as it lists them."""
+    """List the upstream's models.
+
+    The answer is the upstream's, unchanged.
+    """
     answer = await svc.upstream.models()
     return Response(answer.body, headers=answer.headers)
 

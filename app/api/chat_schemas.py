@@ -53,8 +53,8 @@ class MessageFilterBody(RootModel[Literal["all", "skip_empty"] | MessageFilterCh
 class CompactionBody(Figures):
     """When a chat compacts its session, and how."""
 
-    trigger: Trigger
-    strategy: Strategy
+    trigger: Trigger = Field(description="When.")
+    strategy: Strategy = Field(description="What stays active.")
     mode: Literal["background", "inline"] = Field(
         "background", description="`inline`: before the answer ends; `background`: after it."
     )

@@ -31,9 +31,10 @@ class CompactRequest(Figures):
     responses=problems(404, 409, 415, 502),
 )
 async def compact_session(session_id: SessionId, body: CompactRequest, svc: Svc) -> Response:
-    """Archive what a strategy does not keep. The log loses nothing: archived events stay searchable.
+    """Compact a session.
 
-    When nothing was to archive, `reason` says why: `trigger`, `fits`, `no_turn_start`, `conflict` (another compaction
+    What the strategy does not keep is archived. The log loses nothing: archived events stay searchable. When
+    nothing was to archive, `reason` says why: `trigger`, `fits`, `no_turn_start`, `conflict` (another compaction
     came first, or `if_version` does not hold) or `blank_summary`.
     """
     done = await svc.compactor.compact(

@@ -40,10 +40,10 @@ IfMatch = Annotated[
     },
 )
 async def append_events(session_id: SessionId, body: AppendRequest, svc: Svc, if_match: IfMatch = None) -> Response:
-    """Append a batch, whole or not at all, in its order.
+    """Append messages to a session.
 
-    An event whose id the log holds with an equal message is a replay: it is not written again. With `user_id` the
-    session is created when there is none.
+    The batch is appended whole or not at all, in its order. An event whose id the log holds with an equal message
+    is a replay: it is not written again. With `user_id` the session is created when there is none.
     """
     if faults := body.faults():
         raise InvalidInput(*faults)
@@ -70,8 +70,9 @@ async def append_events(session_id: SessionId, body: AppendRequest, svc: Svc, if
 async def list_events(
     session_id: SessionId, query: Annotated[FilterQuery, Query()], request: Request, svc: Svc
 ) -> Response:
-    """Events of a session that match a filter, in the order of the log.
+    """List the events of a session.
 
+    They are those that match the filter, in the order of the log, archived ones included unless it excludes them.
     With `Accept: application/x-ndjson` any number is streamed, one event a line.
     """
     return await _read_session(svc, session_id, query.to_filter(), as_stream=wants_ndjson(request))
@@ -83,13 +84,19 @@ async def list_events(
     responses={200: _STREAM, **problems(404, 415)},
 )
 async def query_events(session_id: SessionId, body: FilterBody, request: Request, svc: Svc) -> Response:
-    """The same as `list_events`, with the filter as a JSON body."""
+    """List the events of a session by a filter in the body.
+
+    The same as `list_events`, for filters that are too long for a URL.
+    """
     return await _read_session(svc, session_id, body.to_filter(), as_stream=wants_ndjson(request))
 
 
 @router.get("/sessions/{session_id}/events/{event_id}", response_model=schemas.EventOut, responses=problems(404))
 async def get_event(session_id: SessionId, event_id: EventId, svc: Svc) -> Response:
-    """One event."""
+    """Get an event.
+
+    Archived events are there like any other.
+    """
     async with svc.db.reading() as connection:
         return JsonResponse(render.event(await reads.get_event(connection, session_id, event_id)))
 
@@ -98,7 +105,10 @@ async def get_event(session_id: SessionId, event_id: EventId, svc: Svc) -> Respo
 async def list_user_events(
     user_id: OwnerId, query: Annotated[FilterQuery, Query()], request: Request, svc: Svc
 ) -> Response:
-    """Events across the sessions of a user, by (timestamp, session id, seq). Windows and pages are plain here."""
+    """List the events of all sessions of a user.
+
+    Their order is by timestamp, session id and `seq`. Windows are not extended to whole turns here.
+    """
     return await _read_user(svc, user_id, query.to_filter(), as_stream=wants_ndjson(request))
 
 
@@ -109,16 +119,20 @@ async def list_user_events(
     tags=["users"],
 )
 async def query_user_events(user_id: OwnerId, body: FilterBody, request: Request, svc: Svc) -> Response:
-    """The same as `list_user_events`, with the filter as a JSON body."""
+    """List the events of all sessions of a user by a filter in the body.
+
+    The same as `list_user_events`, for filters that are too long for a URL.
+    """
     return await _read_user(svc, user_id, body.to_filter(), as_stream=wants_ndjson(request))
 
 
 @router.get("/sessions/{session_id}/context", response_model=schemas.ContextOut, responses=problems(404))
 async def get_context(session_id: SessionId, query: Annotated[ContextQuery, Query()], svc: Svc) -> Response:
-    """The active window as a prompt that any provider accepts.
+    """Read the active window as a prompt.
 
-    The latest stored system message comes first, and a tool call without its results is left out. `max_tokens` keeps
-    the newest whole turns that fit (system message not counted), always at least the newest turn.
+    Any provider accepts it: the latest stored system message comes first, and a tool call without its results is left
+    out. `max_tokens` keeps the newest whole turns that fit (system message not counted), always at least the newest
+    turn.
     """
     event_filter = query.to_filter().merge(ACTIVE)
     if query.max_tokens is not None and event_filter.last_n is None and event_filter.page_size is None:

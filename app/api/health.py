@@ -12,13 +12,19 @@ router = APIRouter(tags=["health"])
 
 @router.get("/healthz", response_model=schemas.Health)
 async def get_health() -> Response:
-    """The process lives. No database is asked."""
+    """Ask whether the process lives.
+
+    No database is asked.
+    """
     return JsonResponse({"status": "ok"})
 
 
 @router.get("/readyz", response_model=schemas.Readiness, responses=problems(503))
 async def get_readiness(svc: Svc) -> Response:
-    """The database answers and is migrated."""
+    """Ask whether the service can serve.
+
+    It can when the database answers and is migrated; the figures are those of the connection pools.
+    """
     if not await svc.db.is_migrated():
         raise NotMigrated
     pools = {name: {"size": pool.size, "in_use": pool.in_use} for name, pool in svc.db.pools().items()}

@@ -55,14 +55,20 @@ class RestoreRequest(BaseModel):
 async def list_memory_files(
     store: StoreId, svc: Svc, prefix: Annotated[str, Query(description="Only what is at or below this path.")] = ""
 ) -> Response:
-    """The files of a store, without their contents."""
+    """List the files of a memory store.
+
+    Contents are left out; a store that nobody wrote to is empty.
+    """
     found = await svc.memories.list_files(_checked(store), prefix)
     return JsonResponse({"items": [_rendered(file) for file in found]})
 
 
 @router.get("/file", responses={200: _CONTENT, **problems(404)}, response_class=Response)
 async def get_memory_file(store: StoreId, path: FilePath, svc: Svc) -> Response:
-    """A file's content, as it is."""
+    """Get a memory file.
+
+    The answer is the content itself, its `ETag` the version.
+    """
     file = await svc.memories.get(_checked(store), path)
     return Response(file.content.encode(), media_type=_TEXT, headers=_etag(file))
 
@@ -81,7 +87,10 @@ async def put_memory_file(
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Create or replace a file: the body, raw, is its content."""
+    """Create or replace a memory file.
+
+    The body, raw, is its content. What it replaces stays in the history.
+    """
     condition = _condition(if_match, if_none_match)
     content = _text(await request.body())
     file, is_new = await svc.memories.put(_checked(store), path, content, condition, _REST)
@@ -96,14 +105,20 @@ async def delete_memory_file(
     if_match: IfMatch = None,
     purge: Annotated[bool, Query(description="Forget all versions as well: they cannot be brought back.")] = False,
 ) -> Response:
-    """Delete a file, or a directory with everything in it. Its versions stay, unless they are purged."""
+    """Delete a memory file or directory.
+
+    A directory goes with everything in it. The versions stay and can be restored, unless they are purged.
+    """
     await svc.memories.remove(_checked(store), path, _condition(if_match, None), _REST, purge=purge)
     return Response(status_code=204)
 
 
 @router.get("/file/versions", response_model=schemas.FileVersions, responses=problems(404))
 async def list_memory_file_versions(store: StoreId, path: FilePath, svc: Svc) -> Response:
-    """What became of a file, newest first: also when it is deleted by now."""
+    """List the versions of a memory file.
+
+    They come newest first, also when the file is deleted by now.
+    """
     found = await svc.memories.versions(_checked(store), path)
     items = [
         {
@@ -121,20 +136,29 @@ async def list_memory_file_versions(store: StoreId, path: FilePath, svc: Svc) ->
 
 @router.post("/file/restore", response_model=schemas.MemoryFileOut, responses=problems(404, 415))
 async def restore_memory_file(store: StoreId, path: FilePath, body: RestoreRequest, svc: Svc) -> Response:
-    """Make a file what it was at a version; a deleted one is there again."""
+    """Restore a version of a memory file.
+
+    The file becomes what it was, as a new version; a deleted one is there again.
+    """
     file = await svc.memories.restore(_checked(store), path, body.version, _REST)
     return JsonResponse(_rendered(file), headers=_etag(file))
 
 
 @router.get("/archive", responses={200: _ZIP}, response_class=Response)
 async def get_memory_archive(store: StoreId, svc: Svc) -> Response:
-    """All files of a store, as a zip."""
+    """Get a memory store as a zip.
+
+    It holds the files as they are now, without their history.
+    """
     return Response(await svc.memories.archive(_checked(store)), media_type="application/zip")
 
 
 @router.put("/archive", response_model=schemas.MemoryFiles, openapi_extra=_ZIP_BODY)
 async def put_memory_archive(store: StoreId, request: Request, svc: Svc) -> Response:
-    """Replace a store by the files of a zip, all of them or none. What is replaced stays in the history."""
+    """Replace a memory store by a zip.
+
+    All its files are taken or none. What is replaced stays in the history.
+    """
     found = await svc.memories.replace(_checked(store), await request.body(), _REST)
     return JsonResponse({"items": [_rendered(file) for file in found]})
 
@@ -145,10 +169,11 @@ async def get_memory_prompt(
     svc: Svc,
     preload_index: Annotated[bool, Query(description="With the beginning of the index MEMORY.md.")] = False,
 ) -> Response:
-    """The prompt that teaches a model its memory, for those who call their model themselves.
+    """Get the memory prompt.
 
-    It goes into the system message, with the six tools beside it. `reminder` is due with this request, or null: each
-    request counts for the trigger.
+    It teaches a model its memory, for those who call their model themselves. It goes into the system message,
+    with the six tools beside it. `reminder` is due with this request, or null: each request counts for the
+    trigger.
     """
     store = _checked(store)
     return JsonResponse(

@@ -99,7 +99,9 @@ class EventCreate(_Request):
 class AppendRequest(_Request):
     """A batch, appended whole or not at all."""
 
-    events: list[EventCreate] = Field(min_length=1, max_length=MAX_BATCH)
+    events: list[EventCreate] = Field(
+        min_length=1, max_length=MAX_BATCH, description="The messages, in the order of the log to be."
+    )
     user_id: UserId | None = Field(
         None, description="Creates the session for this user when there is none; 403 when it is another's."
     )
@@ -165,6 +167,8 @@ class FilterQuery(_FilterFields):
 
 
 class ContextQuery(FilterQuery):
+    """An EventFilter as query parameters, with a budget of tokens."""
+
     max_tokens: int | None = Field(
         None, ge=1, le=MAX_SEQ, description="Newest whole turns that fit; the newest turn is always kept."
     )
@@ -197,45 +201,49 @@ class UserSearch(_Search):
 class SessionOut(BaseModel):
     """A session as it stands."""
 
-    id: str
-    user_id: str
-    created_at: datetime
+    id: str = Field(description="Name of the session.")
+    user_id: str = Field(description="Who the conversation belongs to.")
+    created_at: datetime = Field(description="When it was created.")
     expires_at: datetime | None = Field(description="End of the lifetime; null: never.")
-    ttl_sliding: bool
-    allow_system_messages: bool
-    metadata: dict[str, Any]
+    ttl_sliding: bool = Field(description="Whether each append renews the lifetime.")
+    allow_system_messages: bool = Field(description="Whether system messages are stored.")
+    metadata: dict[str, Any] = Field(description="Anything of yours.")
     event_version: int = Field(description="+1 for each event appended and each compaction applied.")
-    event_count: int
+    event_count: int = Field(description="Events in the log, archived ones included.")
     active_event_count: int = Field(description="Events that are not archived.")
     active_turn_count: int = Field(description="User events among them that are not synthetic.")
-    active_token_count: int
-    last_event_at: datetime | None
+    active_token_count: int = Field(description="Tokens of the events that are not archived.")
+    last_event_at: datetime | None = Field(description="The timestamp of the newest event; null: there is none.")
 
 
 class SessionList(BaseModel):
-    items: list[SessionOut]
+    """A page of sessions, newest first."""
+
+    items: list[SessionOut] = Field(description="The sessions of this page.")
     next_cursor: str | None = Field(description="For the next page; null on the last one.")
 
 
 class EventOut(BaseModel):
     """One message in the log of a session."""
 
-    id: str
-    session_id: str
+    id: str = Field(description="Unique in its session.")
+    session_id: str = Field(description="The session whose log it is in.")
     seq: int = Field(description="Orders the log of the session; has gaps.")
-    timestamp: datetime
-    type: EventType
+    timestamp: datetime = Field(description="When it was said.")
+    type: EventType = Field(description="Who speaks; a developer message is of type `system`.")
     message: dict[str, Any] = Field(description="The message, verbatim.")
     text: str | None = Field(description="The text of the message; null when it has none.")
-    synthetic: bool
-    archived: bool
-    tokens: int
-    metadata: dict[str, Any]
+    synthetic: bool = Field(description="Whether it is a summary, not said by anyone.")
+    archived: bool = Field(description="Whether a compaction took it out of the active window.")
+    tokens: int = Field(description="Tokens of its rendered form, counted when it was appended.")
+    metadata: dict[str, Any] = Field(description="Anything of yours.")
 
 
 class Appended(BaseModel):
+    """What an append did."""
+
     events: list[EventOut] = Field(description="The events of the batch in its order, replays included.")
-    event_version: int
+    event_version: int = Field(description="The version of the session now.")
     appended: int = Field(description="Events that are new in the log.")
     replayed: int = Field(description="Events that the log held already.")
 
@@ -243,14 +251,16 @@ class Appended(BaseModel):
 class EventPage(BaseModel):
     """Events in order; the page fields are there when a page was asked for."""
 
-    events: list[EventOut]
-    page: int | None = Field(None)
-    page_size: int | None = Field(None)
-    has_more: bool | None = Field(None)
+    events: list[EventOut] = Field(description="The events of this window or page.")
+    page: int | None = Field(None, description="The page asked for.")
+    page_size: int | None = Field(None, description="Events in a page, as asked for.")
+    has_more: bool | None = Field(None, description="Whether there is a page after this one.")
 
 
 class SessionEventPage(EventPage):
-    event_version: int
+    """Events of one session in order; the page fields are there when a page was asked for."""
+
+    event_version: int = Field(description="The version of the session when it was read.")
 
 
 class ContextOut(BaseModel):
@@ -258,131 +268,157 @@ class ContextOut(BaseModel):
 
     messages: list[dict[str, Any]] = Field(description="System message first, no broken tool call.")
     event_ids: list[str] = Field(description="The event of each message.")
-    event_version: int
+    event_version: int = Field(description="The version of the session when it was read.")
     tokens: int = Field(description="Tokens of these messages.")
     total_tokens: int = Field(description="Tokens of the whole active window.")
 
 
 class SearchResult(BaseModel):
-    event_id: str
-    session_id: str
-    timestamp: datetime
-    type: EventType
-    text: str
+    """An event whose text matches."""
+
+    event_id: str = Field(description="The event that matches.")
+    session_id: str = Field(description="The session that it is in.")
+    timestamp: datetime = Field(description="When it was said.")
+    type: EventType = Field(description="Who said it.")
+    text: str = Field(description="Its whole text.")
 
 
 class SearchPage(BaseModel):
-    results: list[SearchResult]
-    page: int
-    page_size: int
-    has_more: bool
+    """A page of what was found."""
+
+    results: list[SearchResult] = Field(description="What was found, oldest first.")
+    page: int = Field(description="The page asked for.")
+    page_size: int = Field(description="Results in a page, as asked for.")
+    has_more: bool = Field(description="Whether there is a page after this one.")
 
 
 class CompactedOut(BaseModel):
     """What a compaction did."""
 
-    compacted: bool
+    compacted: bool = Field(description="Whether anything was archived.")
     reason: Literal["trigger", "fits", "no_turn_start", "conflict", "blank_summary"] | None = Field(
         description="Why nothing was compacted; null when something was."
     )
     archived: int = Field(description="Events that left the active window; they stay in the log.")
     kept: int = Field(description="Events that were active before and still are.")
     summary: list[EventOut] = Field(description="The summary turn, when one was written.")
-    tokens_saved: int
-    event_version: int
+    tokens_saved: int = Field(description="By how many tokens the active window shrank.")
+    event_version: int = Field(description="The version of the session now.")
 
 
 class Erased(BaseModel):
     """What was erased of a user."""
 
-    sessions: int
-    events: int
-    memory_files: int
+    sessions: int = Field(description="Sessions erased.")
+    events: int = Field(description="Events erased with them.")
+    memory_files: int = Field(description="Files of the memory store erased.")
 
 
 class ToolAnswer(BaseModel):
     """What to hand back to the model."""
 
-    content: str
-    is_error: bool
+    content: str = Field(description="The text for the model.")
+    is_error: bool = Field(description="Whether the text says what was wrong with the arguments.")
 
 
 class ToolDefinitions(BaseModel):
+    """Tools, in the shape that was asked for."""
+
     tools: list[dict[str, Any]] = Field(description="Ready to be put into a model request.")
 
 
 class Health(BaseModel):
-    status: Literal["ok"]
+    """The process lives."""
+
+    status: Literal["ok"] = Field(description="Always `ok`: what does not live does not answer.")
 
 
 class PoolOut(BaseModel):
-    size: int
-    in_use: int
+    """A connection pool."""
+
+    size: int = Field(description="Connections that it may have.")
+    in_use: int = Field(description="Connections that are in use.")
 
 
 class Readiness(BaseModel):
-    status: Literal["ready"]
-    pools: dict[str, PoolOut]
+    """The service can serve."""
+
+    status: Literal["ready"] = Field(description="Always `ready`: otherwise the answer is 503.")
+    pools: dict[str, PoolOut] = Field(description="The connection pools, by name.")
 
 
 class MemoryFileOut(BaseModel):
     """A file of a memory store; its ETag is the version."""
 
-    path: str
+    path: str = Field(description="Path from the root of the store.")
     size: int = Field(description="Bytes of UTF-8.")
-    version: int
-    updated_at: datetime
+    version: int = Field(description="Rises with each edit; what `If-Match` names.")
+    updated_at: datetime = Field(description="When it was last edited.")
 
 
 class MemoryFiles(BaseModel):
-    items: list[MemoryFileOut]
+    """The files of a memory store."""
+
+    items: list[MemoryFileOut] = Field(description="The files, by path.")
 
 
 class FileVersionOut(BaseModel):
     """What one edit made of a file."""
 
-    version: int
+    version: int = Field(description="The version that the edit made.")
     size: int | None = Field(description="Bytes of UTF-8; null where the edit deleted the file.")
-    deleted: bool
-    edited_at: datetime
+    deleted: bool = Field(description="Whether the edit deleted the file.")
+    edited_at: datetime = Field(description="When the edit was made.")
     tool: str = Field(description="The tool that made the edit, or `rest`.")
     session_id: str | None = Field(description="The conversation in which a model made it.")
 
 
 class FileVersions(BaseModel):
-    items: list[FileVersionOut]
+    """The history of a memory file."""
+
+    items: list[FileVersionOut] = Field(description="The versions, newest first.")
 
 
 class MemoryPrompt(BaseModel):
-    prompt: str
+    """What teaches a model its long-term memory."""
+
+    prompt: str = Field(description="For the system message.")
     reminder: str | None = Field(description="To be appended where it is due.")
 
 
 class FaultOut(BaseModel):
-    loc: list[str | int]
-    msg: str
+    """A place of a request that is wrong."""
+
+    loc: list[str | int] = Field(
+        description="The place: `body`, `query`, `path` or `header`, then the names and indices that lead to it."
+    )
+    msg: str = Field(description="What is wrong with it, or what to send instead.")
 
 
 class Problem(BaseModel):
     """An error (RFC 9457). `type` is stable; `detail` says what to send instead."""
 
-    type: str = Field(examples=["urn:turnkeeper:problem:session-not-found"])
-    title: str
-    status: int
-    detail: str
-    request_id: str
+    type: str = Field(
+        description="What went wrong, for programs.", examples=["urn:turnkeeper:problem:session-not-found"]
+    )
+    title: str = Field(description="The status in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What went wrong, for people, and what to send instead.")
+    request_id: str = Field(description="What the log has about the request.")
     errors: list[FaultOut] | None = Field(None, description="With 422: the places that are wrong.")
     call_ids: list[str] | None = Field(None, description="Of chats: the tool calls that it is about.")
 
 
 class OpenAIErrorBody(BaseModel):
-    message: str
-    type: str | None = Field(None, examples=["invalid_request_error"])
+    """What an error says."""
+
+    message: str = Field(description="What went wrong, for people.")
+    type: str | None = Field(None, description="The kind of error.", examples=["invalid_request_error"])
     param: str | None = Field(None, description="The first place that is wrong.")
-    code: str | int | None = Field(None, examples=["session_busy"])
+    code: str | int | None = Field(None, description="What went wrong, for programs.", examples=["session_busy"])
 
 
 class OpenAIError(BaseModel):
     """An error in OpenAI's shape; that of an upstream is passed on as it came."""
 
-    error: OpenAIErrorBody
+    error: OpenAIErrorBody = Field(description="What went wrong.")

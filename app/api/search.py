@@ -19,7 +19,10 @@ router = APIRouter(prefix="/v1", tags=["search"], route_class=JsonRoute, respons
 
 @router.post("/sessions/{session_id}/search", response_model=schemas.SearchPage, responses=problems(404, 415))
 async def search_session(session_id: SessionId, body: Annotated[SessionSearch, Body()], svc: Svc) -> Response:
-    """Find a word or phrase in one session, archived events included, oldest first. Summaries are no results."""
+    """Find a word or phrase in a session.
+
+    Archived events are found as well, summaries are not; results come oldest first.
+    """
     if is_blank(body.query):
         raise _invalid("query", "Send a word or phrase to find; this query is blank.")
     event_filter = _filter(body, (body.query,), "query")
@@ -28,7 +31,10 @@ async def search_session(session_id: SessionId, body: Annotated[SessionSearch, B
 
 @router.post("/users/{user_id}/search", response_model=schemas.SearchPage, responses=problems(415))
 async def search_user(user_id: OwnerId, body: Annotated[UserSearch, Body()], svc: Svc) -> Response:
-    """Find words or phrases in all sessions of a user, by (timestamp, session id, seq)."""
+    """Find words or phrases in all sessions of a user.
+
+    Send `query` or `terms`. The order is by timestamp, session id and `seq`.
+    """
     place = "terms" if body.query is None else "query"
     event_filter = _filter(body, _terms(body), place)
     return JsonResponse(render.results(await recall.search_user(svc.db, user_id, event_filter), event_filter))

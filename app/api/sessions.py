@@ -24,7 +24,10 @@ router = APIRouter(prefix="/v1", tags=["sessions"], route_class=JsonRoute, respo
 
 @router.post("/sessions", status_code=201, response_model=schemas.SessionOut, responses=problems(409, 415))
 async def create_session(body: SessionCreate, svc: Svc) -> Response:
-    """Create a session. An id that exists already is 409 and leaves that session untouched."""
+    """Create a session.
+
+    An id that exists already is 409 and leaves that session untouched; `ensure_session` finds it instead.
+    """
     new = new_session(body.id or str(uuid7()), body, svc.settings)
     async with svc.db.transaction() as connection:
         return _rendered(await sessions.create(connection, new), 201)
@@ -36,7 +39,10 @@ async def create_session(body: SessionCreate, svc: Svc) -> Response:
     responses={201: {"model": schemas.SessionOut, "description": "Created."}, **problems(403, 415)},
 )
 async def ensure_session(session_id: SessionId, body: SessionCreate, svc: Svc) -> Response:
-    """Create the session, or find it unchanged (200). Another user's is 403."""
+    """Create a session, or find it.
+
+    One that exists is answered unchanged, with 200, whatever else the body says; another user's is 403.
+    """
     if body.id not in {None, session_id}:
         raise InvalidInput(Fault(("body", "id"), f"The path names the session {session_id!r}; leave the id out."))
     new = new_session(session_id, body, svc.settings)
@@ -49,7 +55,10 @@ async def ensure_session(session_id: SessionId, body: SessionCreate, svc: Svc) -
 
 @router.get("/sessions/{session_id}", response_model=schemas.SessionOut, responses=problems(404))
 async def get_session(session_id: SessionId, svc: Svc) -> Response:
-    """A session, with its event version as `ETag`."""
+    """Get a session.
+
+    Its `ETag` is the event version, which an append can demand with `If-Match`.
+    """
     async with svc.db.autocommit() as connection:
         return _rendered(await sessions.get(connection, session_id), 200)
 
@@ -61,7 +70,10 @@ async def list_sessions(
     limit: Annotated[int, Query(ge=1, le=500, description="Sessions in a page.")] = 50,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
 ) -> Response:
-    """Sessions, newest first."""
+    """List sessions, newest first.
+
+    Pages are followed by `next_cursor`: a session created meanwhile neither shifts them nor is listed twice.
+    """
     before = None if cursor is None else _place(cursor)
     async with svc.db.autocommit() as connection:
         found = await sessions.newest(connection, user_id=user_id, limit=limit + 1, before=before)
@@ -76,7 +88,10 @@ async def list_sessions(
 
 @router.patch("/sessions/{session_id}", response_model=schemas.SessionOut, responses=problems(404, 415))
 async def update_session(session_id: SessionId, body: SessionPatch, svc: Svc) -> Response:
-    """Merge into the metadata, or give the session a new lifetime. Log and version stay as they are."""
+    """Change metadata or lifetime.
+
+    The metadata are merged into those that there are, a lifetime counts from now. Log and version stay as they are.
+    """
     lifetime = _lifetime(body, default=None)
     async with svc.db.transaction() as connection:
         session = await sessions.lock(connection, session_id)
@@ -89,7 +104,10 @@ async def update_session(session_id: SessionId, body: SessionPatch, svc: Svc) ->
 
 @router.delete("/sessions/{session_id}", status_code=204, responses=problems(404))
 async def delete_session(session_id: SessionId, svc: Svc) -> Response:
-    """Delete the session with its log."""
+    """Delete a session with its log.
+
+    It is gone at once, everywhere; its id can be created anew, as another session.
+    """
     async with svc.db.autocommit() as connection:
         await sessions.delete(connection, session_id)
     svc.sweeping.wake()

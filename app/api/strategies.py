@@ -47,7 +47,7 @@ class Trigger(Choice):
 class SlidingWindow(Figures):
     """Keeps the newest real events."""
 
-    max_events: int = Field(20, ge=1, le=_MOST)
+    max_events: int = Field(20, ge=1, le=_MOST, description="Real events to keep.")
 
     def to_domain(self) -> compaction.Strategy:
         return compaction.SlidingWindow(max_events=self.max_events)
@@ -56,7 +56,7 @@ class SlidingWindow(Figures):
 class TurnWindow(Figures):
     """Keeps the newest turns, and what precedes the first turn."""
 
-    max_turns: int = Field(10, ge=1, le=_MOST)
+    max_turns: int = Field(10, ge=1, le=_MOST, description="Turns to keep.")
 
     def to_domain(self) -> compaction.Strategy:
         return compaction.TurnWindow(max_turns=self.max_turns)
@@ -65,7 +65,7 @@ class TurnWindow(Figures):
 class TokenBudget(Figures):
     """Keeps the newest turns that fit."""
 
-    max_tokens: int = Field(4000, ge=1, le=_MOST)
+    max_tokens: int = Field(4000, ge=1, le=_MOST, description="Tokens of what stays active.")
 
     def to_domain(self) -> compaction.Strategy:
         return compaction.TokenBudget(max_tokens=self.max_tokens)
@@ -93,10 +93,10 @@ class Summarize(Figures):
 class Strategy(Choice):
     """What stays active."""
 
-    sliding_window: SlidingWindow | None = None
-    turn_window: TurnWindow | None = None
-    token_budget: TokenBudget | None = None
-    summarize: Summarize | None = None
+    sliding_window: SlidingWindow | None = Field(None, description="The newest events.")
+    turn_window: TurnWindow | None = Field(None, description="The newest turns.")
+    token_budget: TokenBudget | None = Field(None, description="The newest turns that fit.")
+    summarize: Summarize | None = Field(None, description="The newest events, and a summary of the others.")
 
     def to_domain(self) -> compaction.Strategy:
         chosen: SlidingWindow | TurnWindow | TokenBudget | Summarize = self.chosen

@@ -43,9 +43,10 @@ async def list_tools(
         Query(description="Only the tools of one session, or of all of a user's; without: all."),
     ] = None,
 ) -> Response:
-    """The definitions of the tools, ready to be put into a model request.
+    """List the tools for models.
 
-    Give the live agent the tools of scope `session`, a background agent those of scope `user`.
+    The definitions are ready to be put into a model request. Give the live agent the tools of scope `session`, a
+    background agent those of scope `user`.
     """
     tools = [*DEFINITIONS, *MEMORY_TOOLS]
     chosen = [tool for tool in tools if scope is None or tool.name != _NOT_IN[scope]]
@@ -61,9 +62,10 @@ async def list_tools(
     openapi_extra=_ARGUMENTS,
 )
 async def call_session_tool(session_id: SessionId, name: ToolName, request: Request, svc: Svc) -> Response:
-    """Run a tool on one session, or on the memory of its owner. Wrong arguments are a sentence, with 200.
+    """Run a tool on a session.
 
-    There are `conversation_search`, the six memory tools, and `memory` for the calls of Anthropic's own memory tool.
+    It searches the session, or works on the memory of its owner. Wrong arguments are a sentence, with 200. There
+    are `conversation_search`, the six memory tools, and `memory` for the calls of Anthropic's own memory tool.
     """
     if name in memory_tools.TOOLS:
         async with svc.db.autocommit() as connection:
@@ -84,9 +86,11 @@ async def call_session_tool(session_id: SessionId, name: ToolName, request: Requ
     openapi_extra=_ARGUMENTS,
 )
 async def call_user_tool(user_id: OwnerId, name: ToolName, request: Request, svc: Svc) -> Response:
-    """Run a tool on all sessions of a user, or on the user's memory. Wrong arguments are a sentence, with 200.
+    """Run a tool for a user.
 
-    There are `cross_session_search`, the six memory tools, and `memory` for the calls of Anthropic's own memory tool.
+    It searches all sessions of the user, or works on the user's memory. Wrong arguments are a sentence, with 200.
+    There are `cross_session_search`, the six memory tools, and `memory` for the calls of Anthropic's own memory
+    tool.
     """
     if name in memory_tools.TOOLS:
         return await _call_memory_tool(svc, user_id, name, request, None)

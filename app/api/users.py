@@ -22,16 +22,20 @@ _EXPORT = {
 
 @router.get("/users/{user_id}/export", response_class=StreamingResponse, responses={200: _EXPORT})
 async def export_user(user_id: OwnerId, svc: Svc) -> Response:
-    """Everything that is held about a user, as NDJSON; nothing for an unknown one.
+    """Export a user.
 
-    `turnkeeper import` reads it back without loss. A stream that breaks off is not the whole: ask again.
+    The answer is everything that is held about the user, as NDJSON; nothing for an unknown one. `turnkeeper
+    import` reads it back without loss. A stream that breaks off is not the whole: ask again.
     """
     return await ndjson(_lines(transfer.export(svc.db, user_id=user_id)))
 
 
 @router.delete("/users/{user_id}", response_model=schemas.Erased)
 async def erase_user(user_id: OwnerId, svc: Svc) -> Response:
-    """Erase a user: every session with its log, and the memory store. Counts are zero for an unknown one."""
+    """Erase a user.
+
+    Every session goes with its log, and the memory store with its history. Counts are zero for an unknown user.
+    """
     async with svc.db.transaction() as connection:
         erased_sessions, erased_events = await sessions.delete_of_user(connection, user_id)
         erased_files = await memories.erase(connection, user_id)
