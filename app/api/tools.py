@@ -13,6 +13,7 @@ from app.api.wire import JsonResponse, JsonRoute
 from app.domain.errors import ToolNotFound
 from app.domain.memory_definitions import ANTHROPIC_MEMORY_TOOL, MEMORY_TOOLS
 from app.domain.recall import CONVERSATION_SEARCH, CROSS_SESSION_SEARCH
+from app.domain.sessions import Session
 from app.domain.tool_definitions import DEFINITIONS, Format, render
 from app.services import memory_tools, recall
 from app.storage import sessions
@@ -70,7 +71,7 @@ async def call_session_tool(session_id: SessionId, name: ToolName, request: Requ
     if name in memory_tools.TOOLS:
         async with svc.db.autocommit() as connection:
             session = await sessions.get(connection, session_id)
-        return await _call_memory_tool(svc, session.user_id, name, request, session_id)
+        return await _call_memory_tool(svc, session.user_id, name, request, session)
     if name != CONVERSATION_SEARCH:
         raise ToolNotFound(name, [CONVERSATION_SEARCH, *memory_tools.TOOLS])
     answer = await recall.conversation_search(
@@ -103,7 +104,7 @@ async def call_user_tool(user_id: OwnerId, name: ToolName, request: Request, svc
 
 
 async def _call_memory_tool(
-    svc: Services, store: str, name: str, request: Request, session_id: str | None
+    svc: Services, store: str, name: str, request: Request, session: Session | None
 ) -> Response:
-    answer = await memory_tools.run(svc.memories, store, name, await request.body(), session_id=session_id)
+    answer = await memory_tools.run(svc.memories, store, name, await request.body(), session=session)
     return JsonResponse({"content": answer.content, "is_error": answer.is_error})

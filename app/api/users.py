@@ -37,6 +37,8 @@ async def erase_user(user_id: OwnerId, svc: Svc) -> Response:
     Every session goes with its log, and the memory store with its history. Counts are zero for an unknown user.
     """
     async with svc.db.transaction() as connection:
+        # First, as edits do: one that is under way ends before, and is erased.
+        await memories.lock(connection, user_id)
         erased_sessions, erased_events = await sessions.delete_of_user(connection, user_id)
         erased_files = await memories.erase(connection, user_id)
     svc.sweeping.wake()

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from app.domain.sessions import Session
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFile:
@@ -28,10 +30,14 @@ class FileVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Editor:
-    """By what, and in which conversation, a memory is edited."""
+    """By what, and in which conversation, a memory is edited: one that is gone by then edits nothing."""
 
     tool: str
-    session_id: str | None = None
+    session: Session | None = None
+
+    @property
+    def session_id(self) -> str | None:
+        return None if self.session is None else self.session.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

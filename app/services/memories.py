@@ -10,7 +10,7 @@ from app.domain.memory_archives import packed, unpacked
 from app.domain.memory_files import Editor, FileVersion, Keeping, MemoryFile
 from app.domain.memory_paths import file_path, normalised, shown
 from app.domain.memory_trees import Limits, not_found, size_of
-from app.storage import memories
+from app.storage import memories, sessions
 from app.storage.database import Connection, Database
 
 
@@ -51,7 +51,7 @@ class Memories:
     async def create(self, store: str, path: str, content: str, by: Editor) -> str:
         path = file_path(path)
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             memory_trees.require_free(edit.sizes, path)
             await self._write(connection, edit, {path: content}, by)
         return f"Created {shown(path)} ({size_of(content)} bytes)."
@@ -59,7 +59,7 @@ class Memories:
     async def str_replace(self, store: str, path: str, old: str, new: str, by: Editor) -> str:
         path = file_path(path)
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             text = await self._text(connection, edit, path)
             changed, snippet = memory_texts.replaced(shown(path), text, old, new)
             await self._write(connection, edit, {path: changed}, by)
@@ -68,7 +68,7 @@ class Memories:
     async def insert(self, store: str, path: str, after: int, new: str, by: Editor) -> str:
         path = file_path(path)
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             text = await self._text(connection, edit, path)
             changed, snippet = memory_texts.inserted(shown(path), text, after, new)
             await self._write(connection, edit, {path: changed}, by)
@@ -79,7 +79,7 @@ class Memories:
         if not path:
             raise MemoryRefused("The root of the memory cannot be deleted: name a file or directory in it.")
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             gone = memory_trees.below(edit.sizes, path)
             await self._write(connection, edit, dict.fromkeys(gone), by)
         return f"Deleted {shown(path)} ({len(gone)} file{'s' if len(gone) > 1 else ''})."
@@ -89,7 +89,7 @@ class Memories:
         if not old or not new:
             raise MemoryRefused("The root of the memory cannot be renamed, and nothing can take its place.")
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             moves = memory_trees.moved(edit.sizes, old, new)
             contents = await memories.files(connection, store, list(moves))
             changes: dict[str, str | None] = dict.fromkeys(moves)
@@ -119,7 +119,7 @@ class Memories:
         """The file as it is now, and whether it is a new one. Raises FileVersionMismatch."""
         path = file_path(path)
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             before = (await memories.files(connection, store, [path])).get(path)
             condition.check(before)
             if before is None:
@@ -131,7 +131,7 @@ class Memories:
         """Delete a file or directory; `purge` forgets its versions, too, also of what was deleted before."""
         path = file_path(path)
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             condition.check((await memories.files(connection, store, [path])).get(path))
             gone = [file for file in edit.sizes if file == path or memory_paths.is_within(file, path)]
             if gone:
@@ -153,7 +153,7 @@ class Memories:
         """Bring back what a file was. Raises FileVersionNotFound."""
         path = file_path(path)
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             content = await memories.content_of(connection, store, path, version)
             if content is None:
                 raise FileVersionNotFound(path, version)
@@ -175,7 +175,7 @@ class Memories:
         for path in wanted:
             memory_trees.require_parents(dict.fromkeys(wanted, 0), path)
         async with self.db.transaction() as connection:
-            edit = await self._begin(connection, store)
+            edit = await self._begin(connection, store, by)
             before = await memories.files(connection, store, list(edit.sizes))
             changes: dict[str, str | None] = dict.fromkeys(path for path in before if path not in wanted)
             changes |= {
@@ -187,8 +187,12 @@ class Memories:
                 await self._write(connection, edit, changes, by)
             return await memories.listed(connection, store, "")
 
-    async def _begin(self, connection: Connection, store: str) -> "_Edit":
+    async def _begin(self, connection: Connection, store: str, by: Editor) -> "_Edit":
+        """Raises SessionNotFound when the session that the edit is made through is gone."""
         last = await memories.lock(connection, store)
+        # Under the lock that erasing a user takes first: an edit comes before it, and is erased, or not at all.
+        if by.session is not None:
+            await sessions.get_by_key(connection, by.session)
         return _Edit(store=store, last=last, sizes=await memories.sizes(connection, store))
 
     async def _text(self, connection: Connection, edit: "_Edit", path: str) -> str:

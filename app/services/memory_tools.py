@@ -7,6 +7,7 @@ from typing import Any
 from app.domain import json_values
 from app.domain.errors import MemoryRefused, ToolNotFound
 from app.domain.memory_files import Editor
+from app.domain.sessions import Session
 from app.services.memories import Memories
 from app.services.recall import ToolAnswer
 
@@ -55,13 +56,16 @@ class _Call:
 
 
 async def run(
-    memories: Memories, store: str, name: str, arguments: bytes | str, *, session_id: str | None
+    memories: Memories, store: str, name: str, arguments: bytes | str, *, session: Session | None
 ) -> ToolAnswer:
-    """Run a tool on the JSON text that a model produced. Raises ToolNotFound."""
+    """Run a tool on the JSON text that a model produced.
+
+    Raises ToolNotFound, and SessionNotFound for an edit when the session that it is made through is gone by then.
+    """
     if name not in TOOLS:
         raise ToolNotFound(name, sorted(TOOLS))
     try:
-        call = _Call(memories, store, Editor(tool=name, session_id=session_id), _arguments(arguments))
+        call = _Call(memories, store, Editor(tool=name, session=session), _arguments(arguments))
         return ToolAnswer(content=await TOOLS[name](call))
     except MemoryRefused as error:
         return ToolAnswer(content=f"Error: {error}", is_error=True)

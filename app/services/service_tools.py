@@ -89,7 +89,7 @@ def tools_for(
 
     def runner(name: str) -> Callable[[str], Awaitable[str]]:
         async def run(arguments: str) -> str:
-            answer = await memory_tools.run(memories, store, name, arguments, session_id=session.id)
+            answer = await memory_tools.run(memories, store, name, arguments, session=session)
             return answer.content
 
         return search if name == CONVERSATION_SEARCH else run

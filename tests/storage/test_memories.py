@@ -31,7 +31,7 @@ def store():
 
 
 async def call(memories, store, tool, **arguments):
-    answer = await memory_tools.run(memories, store, tool, json.dumps(arguments), session_id="s")
+    answer = await memory_tools.run(memories, store, tool, json.dumps(arguments), session=None)
     assert answer.is_error == answer.content.startswith("Error: ")
     return answer.content
 
