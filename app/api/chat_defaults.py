@@ -11,7 +11,8 @@ from app.api.chat_schemas import CompactionBody, ConsolidationBody, MemoryBody, 
 from app.api.schemas import FilterBody
 from app.config import PREFIX, Settings, SettingsError
 from app.domain import ids
-from app.domain.chat import ChatOptions
+from app.domain.chat import ChatCompaction, ChatOptions
+from app.domain.compaction import Summarize
 from app.domain.errors import InvalidInput
 from app.domain.filters import EventFilter
 from app.domain.memory_prompts import PLACEHOLDERS, Consolidation, has_placeholder
@@ -42,15 +43,37 @@ def chat_defaults(settings: Settings) -> ChatDefaults:
         if value is not None:
             _checked(f"CHAT_{name.upper()}", _MODELS[name], value)
     given = {name: value for name, value in memory.items() if value is not None}
-    own = _checked("CHAT_MEMORY", MemoryBody.model_validate, {**given, **(settings.chat_memory or {})})
+    own = _checked(
+        "CHAT_MEMORY", MemoryBody.model_validate, {**given, **_object("CHAT_MEMORY", settings.chat_memory)}
+    )
+    if own.store is not None and (fault := ids.fault_of_store_id(own.store)):
+        raise SettingsError(f"{PREFIX}CHAT_MEMORY: store: {fault}")
+    options = _checked("CHAT_MEMORY", own.over, options)
+    _check_summarizer(options.compaction, settings)
     return ChatDefaults(
-        event_filter=_checked("CHAT_FILTER", _filter, settings.chat_filter or {}),
-        options=_checked("CHAT_MEMORY", own.over, options),
+        event_filter=_checked("CHAT_FILTER", _filter, _object("CHAT_FILTER", settings.chat_filter)),
+        options=options,
         memory_prompt=_memory_prompt(settings),
         consolidation=None
         if settings.memory_consolidation is None
         else _checked("MEMORY_CONSOLIDATION", _consolidation, settings.memory_consolidation),
     )
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise SettingsError(f"{PREFIX}{name}: Write a JSON object, as it stands in a request.")
+    return value
+
+
+def _check_summarizer(due: ChatCompaction | None, settings: Settings) -> None:
+    """A model that may not be used would be refused with every chat."""
+    model = due.strategy.model if due is not None and isinstance(due.strategy, Summarize) else None
+    if model is not None and settings.upstream_models is not None and model not in settings.upstream_models:
+        allowed = ", ".join(sorted(settings.upstream_models))
+        raise SettingsError(f"{PREFIX}CHAT_COMPACTION: {model!r} is none of {PREFIX}UPSTREAM_MODELS: {allowed}.")
 
 
 def _consolidation(value: Any) -> Consolidation:

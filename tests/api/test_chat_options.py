@@ -1,11 +1,12 @@
 """Chat requests: both doors, ids, what goes upstream and what comes back, options and their settings."""
 
 import asyncio
+import json
 import threading
 
 import pytest
 
-from app.config import Settings, SettingsError
+from app.config import SettingsError, load_settings
 from app.main import create_app
 from tests.api.chatting import WEATHER, call, chatting, chunks, result
 from tests.upstream import MODELS, Answer
@@ -255,19 +256,40 @@ async def test_settings_are_what_a_request_leaves_out(database_url):
         assert len(await chats.log(exclude_archived=True)) == 4
 
 
-WRONG = {
-    "chat_filter": {"last_n": 0},
-    "chat_message_filter": {"kinds": []},
-    "chat_compaction": {"trigger": {"turns": 2}},
-    "chat_memory": {"histories": "prepend"},
-    "chat_default_user_id": "a/b",
-}
+_SUMMARIES = {"trigger": {"turns": 2}, "strategy": {"summarize": {"model": "large"}}}
+WRONG = [
+    ("chat_filter", '{"last_n": 0}'),
+    ("chat_filter", "[]"),
+    ("chat_filter", "0"),
+    ("chat_filter", '{"pattern": "("}'),
+    ("chat_filter", '{"keyword": "\\ud800"}'),
+    ("chat_message_filter", '{"kinds": []}'),
+    ("chat_message_filter", "[]"),
+    ("chat_compaction", '{"trigger": {"turns": 2}}'),
+    ("chat_compaction", "false"),
+    ("chat_compaction", json.dumps(_SUMMARIES)),
+    ("chat_memory", '{"histories": "prepend"}'),
+    ("chat_memory", "[1]"),
+    ("chat_memory", "false"),
+    ("chat_memory", '{"store": "../x"}'),
+    ("chat_memory", '{"store": "shared:"}'),
+    ("chat_memory", '{"store": "\\ud800"}'),
+    ("chat_memory", "{"),
+    ("chat_default_user_id", "a/b"),
+    ("chat_default_user_id", ""),
+    ("memory_consolidation", "[]"),
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_setting_stops_the_start_and_is_named(name):
-    with pytest.raises(SettingsError, match=f"TURNKEEPER_{name.upper()}"):
-        create_app(Settings(_env_file=None, **{name: WRONG[name]}), database_url="postgresql://nowhere/x")
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_wrong_setting_stops_the_start_and_is_named(monkeypatch, tmp_path, name, value):
+    monkeypatch.chdir(tmp_path)
+    if value:
+        monkeypatch.setenv(f"TURNKEEPER_{name.upper()}", value)
+    given = {"upstream_models": "small"} if value else {name: value}
+    with pytest.raises(SettingsError, match=f"TURNKEEPER_{name.upper()}: .") as stopped:
+        create_app(load_settings(**given), database_url="postgresql://nowhere/x")
+    str(stopped.value).encode()
 
 
 async def test_a_compaction_that_fails_is_no_failed_chat_and_backs_off_o11(chats):

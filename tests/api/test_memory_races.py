@@ -22,7 +22,7 @@ async def waiting(db):
 
 
 async def until_waiting(db, count, *tasks):
-    while await waiting(db) < count and not any(task.done() for task in tasks):
+    while await waiting(db) < count and not any(task.done() for task in tasks):  # noqa: ASYNC110 (no event tells)
         await asyncio.sleep(0.01)
 
 
