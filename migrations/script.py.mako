@@ -7,4 +7,5 @@ down_revision = ${repr(down_revision)}
 
 
 def upgrade() -> None:
-    ${upgrades if upgrades else "pass"}
+    op.execute("SET LOCAL lock_timeout = '2s'")
+    ${upgrades if upgrades else ""}

@@ -71,6 +71,13 @@ async def database_url(postgres, template) -> AsyncIterator[str]:
         yield url
 
 
+@pytest.fixture
+async def empty_url(postgres) -> AsyncIterator[str]:
+    """A fresh database without tables."""
+    async with cloned(postgres, "template0") as url:
+        yield url
+
+
 @pytest.fixture(scope="module")
 async def shared_database_url(postgres, template) -> AsyncIterator[str]:
     """One database for all tests of a file: for those that use users and sessions of their own."""

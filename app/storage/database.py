@@ -94,7 +94,8 @@ class Database:
         self._log = engine(pool_size, statement_timeout_ms, **_BY_INDEX)
         self._search = engine(max(2, pool_size // 2), statement_timeout_ms, **_BY_WORDS)
         self._connect_log, self._connect_search = one_by_one(self._log), one_by_one(self._search)
-        self._unlimited = engine(1, 0)
+        # For migrations: one connection holds their lock, another makes them.
+        self._unlimited = engine(2, 0)
         self.statement_timeout = statement_timeout_ms / 1000
 
     @asynccontextmanager
@@ -127,8 +128,7 @@ class Database:
 
     async def migrate(self) -> None:
         with _translated(canceled=Overloaded):
-            async with self._unlimited.begin() as connection:
-                await migrations.upgrade(connection)
+            await migrations.upgrade(self._unlimited)
 
     async def is_migrated(self) -> bool:
         async with self.autocommit() as connection:
