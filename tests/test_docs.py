@@ -1,14 +1,18 @@
 """What the documentation says is what the code does."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from app.api.error_catalogue import MEANINGS, errors_page, problem_types
 from app.config import settings_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *DOCS.rglob("*.md")]
 
 
 def test_the_settings_are_documented():
@@ -35,3 +39,22 @@ def _slugs_in_calls(tree: ast.AST) -> Iterator[str]:
         match node:
             case ast.Call(func=ast.Name(id="problem"), args=[_, _, ast.Constant(value=slug), *_]):
                 yield slug
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_links_to_is_there(page):
+    for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def test_every_statement_is_placed_on_one_shard_or_on_all():
+    table = re.findall(r"^\| `(\w+)` \|(.*)\|$", (DOCS / "scaling.md").read_text(), re.MULTILINE)
+    placed = {module: set(re.findall(r"`(\w+)`", cells)) for module, cells in table}
+    for module in (ROOT / "app" / "storage").glob("*.py"):
+        functions = {
+            node.name for node in ast.parse(module.read_text()).body if isinstance(node, ast.AsyncFunctionDef)
+        }
+        public = {name for name in functions if not name.startswith("_")}
+        if module.stem not in ("database", "migrations", "memories"):
+            assert public <= placed.get(module.stem, set()), f"say in docs/scaling.md where {module.stem} would run"
+        assert placed.get(module.stem, set()) <= functions, module.stem
