@@ -277,8 +277,11 @@ class MemoryRefused(DomainError):
 
 
 class FileNotFound(DomainError):
-    def __init__(self, path: str) -> None:
-        super().__init__(f"The memory has no {path!r}.")
+    def __init__(self, path: str, *, is_directory: bool = False) -> None:
+        if is_directory:
+            super().__init__(f"{path} is a directory: list the files below it, and name one of them.")
+        else:
+            super().__init__(f"The memory has no {path!r}: list its files to see what there is.")
 
 
 class FileVersionNotFound(DomainError):

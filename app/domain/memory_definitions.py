@@ -25,7 +25,9 @@ MEMORY_TOOLS = (
         ),
         schema=_schema(
             {"path": _string("Path of a file or directory from the root of the memory; '' is the root.")},
-            viewRange=_string("Lines of a file as 'start,end', from 1; -1 as the end is the last line: '10,-1'."),
+            viewRange=_string(
+                "Lines of a file (entries of a directory) as 'start,end', from 1; -1 as the end is the last: '10,-1'."
+            ),
         ),
     ),
     ToolDefinition(
@@ -43,8 +45,11 @@ MEMORY_TOOLS = (
             "enough around it. Leave the new text empty to delete the old one."
         ),
         schema=_schema(
-            {"path": _string(_PATH), "oldStr": _string("The text to replace, exactly as the file has it.")},
-            newStr=_string("What takes its place; empty: nothing."),
+            {
+                "path": _string(_PATH),
+                "oldStr": _string("The text to replace, exactly as the file has it."),
+                "newStr": _string("What takes its place; empty: nothing."),
+            }
         ),
     ),
     ToolDefinition(
@@ -79,5 +84,13 @@ MEMORY_TOOLS = (
     ),
 )
 
-# Anthropic's own tool, whose definition its API knows by this type.
+# Anthropic's own tool, whose definition its API knows by this type, and what its commands are here.
 ANTHROPIC_MEMORY_TOOL = {"type": "memory_20250818", "name": "memory"}
+ANTHROPIC_COMMANDS = {
+    "view": "MemoryView",
+    "create": "MemoryCreate",
+    "str_replace": "MemoryStrReplace",
+    "insert": "MemoryInsert",
+    "delete": "MemoryDelete",
+    "rename": "MemoryRename",
+}

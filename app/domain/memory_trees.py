@@ -1,10 +1,10 @@
 """A memory as a tree of files: what edits come to. Pure: the files that there are in, changes or a sentence out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from app.domain.errors import MemoryRefused
-from app.domain.memory_paths import is_within, shown
+from app.domain.memory_paths import is_within, parents_of, shown
 
 # How deep a view of a directory goes.
 LEVELS = 2
@@ -30,10 +30,10 @@ def is_directory(sizes: Sizes, path: str) -> bool:
     return not path or any(is_within(file, path) for file in sizes)
 
 
-def listing(sizes: Sizes, directory: str) -> str:
+def entries_of(sizes: Sizes, directory: str) -> list[str]:
     """Two levels of a directory, sorted, with sizes. Raises MemoryRefused when there is none."""
     if not is_directory(sizes, directory):
-        raise not_found(directory)
+        raise not_found(sizes, directory)
     entries: dict[str, str] = {}
     prefix = f"{directory}/" if directory else ""
     for path, size in sizes.items():
@@ -43,42 +43,44 @@ def listing(sizes: Sizes, directory: str) -> str:
                 entries.setdefault("/".join(names[:depth]), "/")
             if len(names) <= LEVELS:
                 entries["/".join(names)] = f" ({size} bytes)"
-    head = f"Contents of /{directory}:\n"
-    return "\n".join([head, *(f"  {name}{kind}" for name, kind in sorted(entries.items()))])
+    return [f"{name}{kind}" for name, kind in sorted(entries.items())]
 
 
 def require_free(sizes: Sizes, path: str) -> None:
     """Raises MemoryRefused when a file or directory has the path, or a file stands where a directory would be."""
-    if path in sizes or is_directory(sizes, path):
-        kind = "file" if path in sizes else "directory"
+    if path in sizes:
         raise MemoryRefused(
-            f"{shown(path)} exists already as a {kind}. Replace text in a file or insert lines into it, "
-            "or choose another path."
+            f"{shown(path)} exists already as a file. View it and replace text in it or insert lines, or choose "
+            "another path."
+        )
+    if is_directory(sizes, path):
+        raise MemoryRefused(
+            f"{shown(path)} exists already as a directory. Name a file in it, such as {path}/notes.md, or choose "
+            "another path."
         )
     require_parents(sizes, path)
 
 
-def require_parents(sizes: Sizes, path: str) -> None:
-    names = path.split("/")
-    for depth in range(1, len(names)):
-        parent = "/".join(names[:depth])
-        if parent in sizes:
-            raise MemoryRefused(f"{shown(parent)} is a file: nothing can be stored below it.")
+def require_parents(files: Container[str], path: str) -> None:
+    if parent := _file_above(files, path):
+        raise MemoryRefused(f"{shown(parent)} is a file: nothing can be stored below it. Choose another path.")
 
 
 def below(sizes: Sizes, path: str) -> list[str]:
     """The file at a path, or the files of the directory there. Raises MemoryRefused when there is neither."""
     files = [path] if path in sizes else sorted(file for file in sizes if path and is_within(file, path))
     if not files:
-        raise not_found(path)
+        raise not_found(sizes, path)
     return files
 
 
 def moved(sizes: Sizes, old: str, new: str) -> dict[str, str]:
     """Which file gets which path. Raises MemoryRefused."""
-    files = below(sizes, old)
+    files = dict.fromkeys(below(sizes, old))
     if new == old or is_within(new, old):
-        raise MemoryRefused(f"{shown(old)} cannot be moved to {shown(new)}, which is itself or inside of it.")
+        raise MemoryRefused(
+            f"{shown(old)} cannot be moved to {shown(new)}, which is itself or inside of it: choose another path."
+        )
     rest = {path: size for path, size in sizes.items() if path not in files}
     if new in sizes or is_directory(sizes, new):
         raise MemoryRefused(f"{shown(new)} exists already: choose another path, or delete it first.")
@@ -97,7 +99,10 @@ def require_room(sizes: Sizes, changes: Mapping[str, int | None], limits: Limits
     after = {path: size for path, size in {**sizes, **changes}.items() if size is not None}
     grows = len(after) > len(sizes) or _total(after.values()) > _total(sizes.values())
     if grows and len(after) > limits.max_files:
-        raise MemoryRefused(f"The memory would have {len(after):,} files; it has at most {limits.max_files:,}.")
+        raise MemoryRefused(
+            f"The memory would have {len(after):,} files; it has at most {limits.max_files:,}. "
+            "Delete some first, or write into one that there is."
+        )
     if grows and _total(after.values()) > limits.max_store_bytes:
         raise MemoryRefused(
             f"The memory would have {_total(after.values()):,} bytes; it has at most {limits.max_store_bytes:,}. "
@@ -105,8 +110,14 @@ def require_room(sizes: Sizes, changes: Mapping[str, int | None], limits: Limits
         )
 
 
-def not_found(path: str) -> MemoryRefused:
+def not_found(sizes: Sizes, path: str) -> MemoryRefused:
+    if parent := _file_above(sizes, path):
+        return MemoryRefused(f"{shown(path)} does not exist: {shown(parent)} is a file. View that instead.")
     return MemoryRefused(f'{shown(path)} does not exist. View the root (path "") to see what there is.')
+
+
+def _file_above(files: Container[str], path: str) -> str | None:
+    return next((parent for parent in parents_of(path) if parent in files), None)
 
 
 def _total(sizes: Iterable[int]) -> int:

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.domain import memory_paths, memory_texts, memory_trees
+from app.domain import memory_paths, memory_texts, memory_trees, memory_views
 from app.domain.errors import FileNotFound, FileVersionMismatch, FileVersionNotFound, MemoryRefused
 from app.domain.memory_archives import packed, unpacked
 from app.domain.memory_files import Editor, FileVersion, Keeping, MemoryFile
-from app.domain.memory_paths import file_path, normalised, shown
-from app.domain.memory_trees import Limits, not_found, size_of
+from app.domain.memory_lines import lines_of
+from app.domain.memory_paths import entry_path, file_path, normalised, shown
+from app.domain.memory_trees import Limits, size_of
 from app.storage import memories, sessions
 from app.storage.database import Connection, Database
 
@@ -42,11 +43,9 @@ class Memories:
         async with self.db.reading() as connection:
             found = await memories.files(connection, store, [path])
             if path in found:
-                return memory_texts.view(path, found[path].content, view_range)
+                return memory_views.file_view(path, found[path].content, view_range)
             sizes = await memories.sizes(connection, store)
-        if view_range is not None and memory_trees.is_directory(sizes, path):
-            raise MemoryRefused(f"{shown(path)} is a directory: leave out the range.")
-        return memory_trees.listing(sizes, path)
+        return memory_views.directory_view(path, memory_trees.entries_of(sizes, path), view_range)
 
     async def create(self, store: str, path: str, content: str, by: Editor) -> str:
         path = file_path(path)
@@ -74,6 +73,16 @@ class Memories:
             await self._write(connection, edit, {path: changed}, by)
         return f"Edited {shown(path)}. The place now is:\n{snippet}"
 
+    async def places_for_lines(self, store: str, path: str) -> str:
+        """After which lines of a file something can be inserted, as a sentence. Raises MemoryRefused."""
+        path = file_path(path)
+        async with self.db.reading() as connection:
+            found = await memories.files(connection, store, [path])
+            if path not in found:
+                raise _no_file(await memories.sizes(connection, store), path)
+        count = len(lines_of(found[path].content))
+        return f"In {shown(path)}, {memory_texts.places_for_lines(count)}"
+
     async def delete(self, store: str, path: str, by: Editor) -> str:
         path = normalised(path)
         if not path:
@@ -85,11 +94,15 @@ class Memories:
         return f"Deleted {shown(path)} ({len(gone)} file{'s' if len(gone) > 1 else ''})."
 
     async def rename(self, store: str, old: str, new: str, by: Editor) -> str:
-        old, new = normalised(old), normalised(new)
+        target, old, new = new, normalised(old), normalised(new)
         if not old or not new:
-            raise MemoryRefused("The root of the memory cannot be renamed, and nothing can take its place.")
+            raise MemoryRefused(
+                "The root of the memory cannot be renamed, and nothing can take its place: name what is in it."
+            )
         async with self.db.transaction() as connection:
             edit = await self._begin(connection, store, by)
+            if old in edit.sizes:
+                file_path(target)  # What ends in "/" names the directory that it shall go into.
             moves = memory_trees.moved(edit.sizes, old, new)
             contents = await memories.files(connection, store, list(moves))
             changes: dict[str, str | None] = dict.fromkeys(moves)
@@ -109,8 +122,9 @@ class Memories:
         path = file_path(path)
         async with self.db.reading() as connection:
             found = await memories.files(connection, store, [path])
-        if path not in found:
-            raise FileNotFound(path)
+            if path not in found:
+                below = await memories.listed(connection, store, path)
+                raise FileNotFound(path, is_directory=bool(below))
         return found[path]
 
     async def put(
@@ -129,7 +143,7 @@ class Memories:
 
     async def remove(self, store: str, path: str, condition: Condition, by: Editor, *, purge: bool) -> None:
         """Delete a file or directory; `purge` forgets its versions, too, also of what was deleted before."""
-        path = file_path(path)
+        path = entry_path(path)
         async with self.db.transaction() as connection:
             edit = await self._begin(connection, store, by)
             condition.check((await memories.files(connection, store, [path])).get(path))
@@ -173,7 +187,7 @@ class Memories:
         """Make the store what a zip holds, all of it or nothing; the files that it then has."""
         wanted = await asyncio.to_thread(unpacked, archive, self.limits)
         for path in wanted:
-            memory_trees.require_parents(dict.fromkeys(wanted, 0), path)
+            memory_trees.require_parents(wanted, path)
         async with self.db.transaction() as connection:
             edit = await self._begin(connection, store, by)
             before = await memories.files(connection, store, list(edit.sizes))
@@ -199,9 +213,7 @@ class Memories:
         found = await memories.files(connection, edit.store, [path])
         if path in found:
             return found[path].content
-        if memory_trees.is_directory(edit.sizes, path):
-            raise MemoryRefused(f"{shown(path)} is a directory: name a file in it.")
-        raise not_found(path)
+        raise _no_file(edit.sizes, path)
 
     async def _write(
         self, connection: Connection, edit: "_Edit", changes: Mapping[str, str | None], by: Editor
@@ -219,6 +231,12 @@ class _Edit:
     store: str
     last: int
     sizes: Mapping[str, int]
+
+
+def _no_file(sizes: Mapping[str, int], path: str) -> MemoryRefused:
+    if memory_trees.is_directory(sizes, path):
+        return MemoryRefused(f"{shown(path)} is a directory. View it, and name a file in it.")
+    return memory_trees.not_found(sizes, path)
 
 
 def _require_text(changes: Mapping[str, str | None]) -> None:
