@@ -21,17 +21,12 @@ _POPPED = "popped_items"
 
 class TurnkeeperSession(SessionABC):
     def __init__(
-        self,
-        session_id: str,
-        user_id: str,
-        base_url: str = "http://127.0.0.1:8088",
-        api_key: str | None = None,
-        session_settings: SessionSettings | None = None,
+        self, service: Turnkeeper, session_id: str, user_id: str, session_settings: SessionSettings | None = None
     ) -> None:
         self.session_id = session_id
         self.session_settings = session_settings or SessionSettings()
-        self._service = Turnkeeper(base_url, api_key)
-        self._log = SessionLog(self._service, session_id, user_id, _FRAMEWORK)
+        self._service = service
+        self._log = SessionLog(service, session_id, user_id, _FRAMEWORK)
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         newest = resolve_session_limit(limit, self.session_settings)
@@ -48,9 +43,6 @@ class TurnkeeperSession(SessionABC):
 
     async def clear_session(self) -> None:
         await asyncio.to_thread(self._log.clear)
-
-    def close(self) -> None:
-        self._service.close()
 
     def _read(self, newest: int | None = None) -> list[tuple[Event, list[Item]]]:
         """Events with the items that are left of them, at least so many of the newest."""
@@ -95,7 +87,7 @@ def _is_result(item: Item) -> bool:
 def _reply(items: list[Item]) -> Message:
     text = "\n".join(_text(item["content"]) for item in items if "role" in item)
     calls = [_call(item) for item in items if "call_id" in item]
-    return {**SILENT, **({"content": text} if text else {}), **({"tool_calls": calls} if calls else {})}
+    return {**SILENT, "content": text or None, **({"tool_calls": calls} if calls else {})}
 
 
 def _call(item: Item) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -41,11 +41,17 @@ class TurnkeeperError(Exception):
 
 
 class Turnkeeper:
-    """The service. `api_key` is a service key, or a token that may read and write the sessions."""
+    """The service: one for all sessions. `api_key` is a service key, or a token that may read and write them."""
 
     def __init__(self, base_url: str = "http://127.0.0.1:8088", api_key: str | None = None) -> None:
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._http = httpx.Client(base_url=f"{base_url.rstrip('/')}/v1", headers=headers, timeout=60)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._http.close()

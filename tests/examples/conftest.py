@@ -6,6 +6,7 @@ from threading import Thread
 
 import httpx
 import pytest
+from session_log import Turnkeeper
 
 from tests.clients.conftest import KEY, Memory, _script, memory, script, session
 
@@ -13,9 +14,10 @@ __all__ = ["KEY", "Memory", "_script", "memory", "script", "session"]
 
 
 @pytest.fixture
-def where(memory):
-    """Where an adapter finds the service, and its key."""
-    return {"base_url": memory.url.removesuffix("/v1"), "api_key": KEY}
+def turnkeeper(memory):
+    """The service as adapters use it, with their key."""
+    with Turnkeeper(memory.url.removesuffix("/v1"), KEY) as made:
+        yield made
 
 
 @pytest.fixture
@@ -24,7 +26,8 @@ def lossy(memory):
     server = LossyNetwork(memory.url.removesuffix("/v1"))
     thread = Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
-    yield server
+    with Turnkeeper(f"http://127.0.0.1:{server.server_port}", KEY) as server.turnkeeper:
+        yield server
     server.shutdown()
     thread.join()
     server.server_close()
@@ -33,11 +36,11 @@ def lossy(memory):
 
 class LossyNetwork(ThreadingHTTPServer):
     losses = 1
+    turnkeeper: Turnkeeper
 
     def __init__(self, service: str) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.service = service
-        self.where = {"base_url": f"http://127.0.0.1:{self.server_port}", "api_key": KEY}
         self.lost: Counter[bytes] = Counter()
 
     def loses(self, path: str, body: bytes) -> bool:
