@@ -131,6 +131,7 @@ class Settings(BaseSettings):
     shutdown_grace_seconds: float = Field(
         20, gt=0, description="How long answers may take to end at SIGTERM, before they are stored as interrupted."
     )
+    metrics_open: bool = Field(False, description="Whether `/metrics` is answered without a key.")
     max_body_bytes: int = Field(10_485_760, gt=0, description="Largest request body (413).")
 
     @field_validator("api_keys", "allowed_hosts", "upstream_models", "upstream_replay_fields", mode="before")

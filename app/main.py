@@ -11,14 +11,17 @@ from app.api import chat as chat_routes
 from app.api import compactions as compaction_routes
 from app.api import events, health, openapi, problems, search, sessions, tools, users
 from app.api import memories as memory_routes
+from app.api import metrics as metrics_route
 from app.api.chat_defaults import chat_defaults
 from app.api.dependencies import Services
-from app.api.middleware import BodyLimit, Gate, RequestLog, StrictUrl
+from app.api.middleware import OPEN_PATHS, BodyLimit, Gate, RequestLog, StrictUrl
+from app.api.observing import Observing
 from app.config import Settings
 from app.domain import tokens
 from app.domain.memory_files import Keeping
 from app.domain.memory_trees import Limits
 from app.llm.upstream import Upstream, UpstreamSettings
+from app.metrics import Metrics
 from app.services.chat import Chat, ChatSettings
 from app.services.chat_compaction import ChatCompactions
 from app.services.compaction import Compactor
@@ -34,19 +37,22 @@ log = structlog.get_logger()
 
 def create_app(settings: Settings, *, database_url: str) -> FastAPI:
     """The service on a database that is migrated already."""
+    metrics = Metrics()
     db = Database(
         database_url,
         pool_size=settings.pool_size,
         pool_timeout=settings.pool_timeout_seconds,
         statement_timeout_ms=settings.statement_timeout_ms,
+        observer=metrics,
     )
-    upstream = Upstream(_upstream_settings(settings))
+    upstream = Upstream(_upstream_settings(settings), metrics)
     count_tokens = tokens.counter(settings.tokens_per_part)
     compactor = Compactor(
         db=db,
         upstream=upstream,
         count_tokens=count_tokens,
         max_input_tokens=settings.summary_max_input_tokens,
+        observer=metrics,
     )
     compactions = ChatCompactions(compactor)
     defaults = chat_defaults(settings)
@@ -56,7 +62,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         db=db,
         settings=settings,
         count_tokens=count_tokens,
-        sweeping=Sweeping(db, interval=settings.sweep_interval_seconds, batch=settings.sweep_batch),
+        sweeping=Sweeping(db, interval=settings.sweep_interval_seconds, batch=settings.sweep_batch, observer=metrics),
         compactor=compactor,
         upstream=upstream,
         chat=Chat(
@@ -67,14 +73,19 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
             ),
             compactions=compactions,
             questions=Questions(
-                db=db, count_tokens=count_tokens, replay_fields=frozenset(settings.upstream_replay_fields)
+                db=db,
+                count_tokens=count_tokens,
+                replay_fields=frozenset(settings.upstream_replay_fields),
+                observer=metrics,
             ),
             memory_prompts=memory_prompts,
             settings=_chat_settings(settings),
+            observer=metrics,
         ),
         chat_defaults=defaults,
         memories=memories,
         memory_prompts=memory_prompts,
+        metrics=metrics,
     )
 
     @asynccontextmanager
@@ -101,7 +112,18 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
     )
     app.state.services = services
-    for module in (sessions, events, chat_routes, compaction_routes, memory_routes, users, search, tools, health):
+    for module in (
+        sessions,
+        events,
+        chat_routes,
+        compaction_routes,
+        memory_routes,
+        users,
+        search,
+        tools,
+        health,
+        metrics_route,
+    ):
         app.include_router(module.router)
     problems.install(app)
     openapi.install(app)
@@ -112,8 +134,10 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         Gate,
         api_keys=[key.get_secret_value() for key in settings.api_keys],
         allowed_hosts=settings.allowed_hosts,
+        open_paths=OPEN_PATHS | ({metrics_route.PATH} if settings.metrics_open else set()),
     )
     app.add_middleware(RequestLog)
+    app.add_middleware(Observing, observer=metrics)
     return app
 
 

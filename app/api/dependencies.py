@@ -10,6 +10,7 @@ from app.api.schemas import Id, Problem, UserId
 from app.config import Settings
 from app.domain.tokens import CountTokens
 from app.llm.upstream import Upstream
+from app.metrics import Metrics
 from app.services.chat import Chat
 from app.services.compaction import Compactor
 from app.services.memories import Memories
@@ -32,6 +33,7 @@ class Services:
     memories: Memories
     memory_prompts: MemoryPrompts
     chat_defaults: ChatDefaults
+    metrics: Metrics
 
 
 async def _services(request: Request) -> Services:  # Not a plain function: that would run in a thread.

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uuid_utils import uuid7
 
 from app.api.problems import problem_of_status
+from app.api.routes import route_of
 from app.config import is_loopback
 from app.domain.errors import DomainError
 
@@ -60,9 +61,8 @@ class RequestLog:
             detail = f"Something unexpected went wrong; the log tells more about request {request_id}."
             await problem_of_status(scope, 500, detail)(scope, receive, send_with_id)
         finally:
-            route = getattr(scope.get("route"), "path", "unmatched")
             milliseconds = round((time.perf_counter() - started) * 1000, 1)
-            log.info("request", method=scope["method"], route=route, status=status, ms=milliseconds)
+            log.info("request", method=scope["method"], route=route_of(scope), status=status, ms=milliseconds)
             structlog.contextvars.clear_contextvars()
 
 
@@ -73,8 +73,16 @@ class Gate:
     (DNS rebinding) and `Origin`.
     """
 
-    def __init__(self, app: ASGIApp, *, api_keys: Sequence[str], allowed_hosts: Sequence[str] | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        api_keys: Sequence[str],
+        allowed_hosts: Sequence[str] | None,
+        open_paths: frozenset[str] = OPEN_PATHS,
+    ) -> None:
         self.app = app
+        self.open_paths = open_paths
         self.digests = [_digest(key) for key in api_keys]
         self.allowed_hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
 
@@ -93,7 +101,7 @@ class Gate:
             return 421, f"This service does not answer for the host {host!r}; TURNKEEPER_ALLOWED_HOSTS names which."
         if not self.digests:
             return self._refusal_of_origin(headers.get("origin"), host)
-        if scope["path"] in OPEN_PATHS or self._is_known(headers.get("authorization", "")):
+        if scope["path"] in self.open_paths or self._is_known(headers.get("authorization", "")):
             return None
         return 401, "Send a service key: Authorization: Bearer KEY."
 

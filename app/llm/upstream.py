@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -19,19 +17,16 @@ from app.domain.errors import (
     UpstreamRefused,
     UpstreamTimedOut,
 )
-from app.llm.sse import EventTooLarge, ServerSentEvent, split_events
+from app.domain.observer import UNOBSERVED, Observer, UpstreamOperation
+from app.llm.attempts import Attempt, outcome_of_status
+from app.llm.responses import BACKOFF_SECONDS, passed_on, refusal_of, wait_before_retry
+from app.llm.sse import DONE, EventTooLarge, ServerSentEvent, split_events
 
 log = structlog.get_logger()
 
 _RETRIES = 2
-_BACKOFF_SECONDS = 0.5
 # What an upstream asks to wait beyond this is not slept: the caller is told.
 _LONGEST_WAIT_SECONDS = 10.0
-_WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
-
-# Of the upstream's headers, what a client has a use for.
-_PASSED_ON = frozenset({"content-type", "retry-after", "x-request-id"})
-_PASSED_ON_PREFIX = "x-ratelimit-"
 
 # A pool that many slow answers at a time do not exhaust.
 _LIMITS = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)
@@ -60,6 +55,14 @@ class UpstreamSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """The text of a reply, and what the upstream says that it took."""
+
+    text: str
+    usage: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WholeAnswer:
     """`headers` are those that may be passed on."""
 
@@ -70,18 +73,23 @@ class WholeAnswer:
 class StreamedAnswer:
     """An answer whose status is known to be good and whose events come one by one."""
 
-    def __init__(self, response: httpx.Response, idle_timeout: float) -> None:
-        self.headers = _passed_on(response)
+    def __init__(self, response: httpx.Response, attempt: Attempt, idle_timeout: float) -> None:
+        self.headers = passed_on(response)
         self._response = response
+        self._attempt = attempt
         self._idle_timeout = idle_timeout
 
     async def events(self) -> AsyncIterator[ServerSentEvent]:
         """Raises UpstreamFailed when it breaks off, UpstreamTimedOut when nothing comes any more."""
-        try:
-            async for event in split_events(self._pieces()):
-                yield event
-        except (httpx.HTTPError, EventTooLarge) as error:
-            raise UpstreamFailed(f"it broke off ({type(error).__name__})") from error
+        with self._attempt:
+            try:
+                async for event in split_events(self._pieces()):
+                    if event.data is not None and event.data.strip() == DONE:
+                        self._attempt.ended("ok")
+                    yield event
+            except (httpx.HTTPError, EventTooLarge) as error:
+                raise UpstreamFailed(f"it broke off ({type(error).__name__})") from error
+        self._attempt.ended("ok")
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         pieces = self._response.aiter_bytes()
@@ -97,8 +105,9 @@ class StreamedAnswer:
 
 
 class Upstream:
-    def __init__(self, settings: UpstreamSettings) -> None:
+    def __init__(self, settings: UpstreamSettings, observer: Observer = UNOBSERVED) -> None:
         self._settings = settings
+        self._observer = observer
         timeout = httpx.Timeout(None, connect=settings.connect_timeout, pool=settings.connect_timeout)
         headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
         self._http = httpx.AsyncClient(timeout=timeout, headers=headers, limits=_LIMITS)
@@ -118,8 +127,8 @@ class Upstream:
             raise ModelNotAllowed(chosen or "", sorted(allowed))
         return chosen
 
-    async def complete(self, messages: Sequence[Mapping[str, Any]], *, model: str | None) -> str:
-        """The text of one reply, whole. Raises UpstreamNotConfigured, ModelNotAllowed, UpstreamFailed."""
+    async def complete(self, messages: Sequence[Mapping[str, Any]], *, model: str | None) -> Completion:
+        """One reply, whole. Raises UpstreamNotConfigured, ModelNotAllowed, UpstreamFailed."""
         chosen = self.model_for(model)
         if chosen is None:
             raise UpstreamNotConfigured("TURNKEEPER_UPSTREAM_MODEL")
@@ -129,29 +138,36 @@ class Upstream:
             raise UpstreamFailed(f"it answered {error.status}") from error
         except UpstreamTimedOut as error:
             raise UpstreamFailed("it did not answer in time") from error
-        return _text(answer.body)
+        return _completion(answer.body)
 
     async def chat(self, body: Mapping[str, Any]) -> WholeAnswer:
         """A completion, whole. Raises UpstreamRefused, UpstreamFailed, UpstreamTimedOut, UpstreamNotConfigured."""
-        response = await self._open("POST", "/chat/completions", body)
-        return await self._whole(response)
+        return await self._whole(*await self._open("chat", "POST", "/chat/completions", body))
 
     @asynccontextmanager
     async def stream(self, body: Mapping[str, Any]) -> AsyncIterator[StreamedAnswer]:
         """A completion as it comes; leaving the block cancels it. Raises the same before the first event."""
-        response = await self._open("POST", "/chat/completions", body)
+        response, attempt = await self._open("chat", "POST", "/chat/completions", body)
         try:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                attempt.ended("failed")
                 raise UpstreamFailed("it answered a request for a stream with something else")
-            yield StreamedAnswer(response, self._settings.idle_timeout)
+            yield StreamedAnswer(response, attempt, self._settings.idle_timeout)
         finally:
+            attempt.ended("abandoned")
             await response.aclose()
 
     async def models(self) -> WholeAnswer:
         """What the upstream says that it has."""
-        return await self._whole(await self._open("GET", "/models", None))
+        return await self._whole(*await self._open("models", "GET", "/models", None))
 
-    async def _whole(self, response: httpx.Response) -> WholeAnswer:
+    async def _whole(self, response: httpx.Response, attempt: Attempt) -> WholeAnswer:
+        with attempt:
+            answer = await self._read(response)
+        attempt.ended(outcome_of_status(response.status_code))
+        return answer
+
+    async def _read(self, response: httpx.Response) -> WholeAnswer:
         try:
             async with asyncio.timeout(self._settings.idle_timeout):
                 body = await response.aread()
@@ -161,29 +177,34 @@ class Upstream:
             raise UpstreamFailed(f"it broke off ({type(error).__name__})") from error
         finally:
             await response.aclose()
-        return WholeAnswer(body=body, headers=_passed_on(response))
+        return WholeAnswer(body=body, headers=passed_on(response))
 
-    async def _open(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
+    async def _open(
+        self, operation: UpstreamOperation, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> tuple[httpx.Response, Attempt]:
         """The beginning of a good answer. Tries again only where nothing was answered yet."""
         url = self._url(path)
         content = None if body is None else json_values.encode(body).encode()
-        for attempt in range(_RETRIES + 1):
+        for number in range(_RETRIES + 1):
             failure: UpstreamFailed | UpstreamRefused
+            attempt = Attempt(self._observer, operation)
             try:
-                response = await self._send(method, url, content)
+                with attempt:
+                    response = await self._send(method, url, content)
             except _CONNECTION_ERRORS as error:
                 failure = UpstreamFailed(f"it cannot be reached ({type(error).__name__})")
-                wait = _BACKOFF_SECONDS * 2**attempt
+                wait = BACKOFF_SECONDS * 2**number
             except httpx.HTTPError as error:
                 raise UpstreamFailed(f"it broke off ({type(error).__name__})") from error
             else:
+                attempt.answered()
                 if response.is_success:
-                    return response
-                failure = _refusal(response, (await self._whole(response)).body)
-                wait = _wait(response, attempt)
-            if attempt == _RETRIES or wait > _LONGEST_WAIT_SECONDS:
+                    return response, attempt
+                failure = refusal_of(response, (await self._whole(response, attempt)).body)
+                wait = wait_before_retry(response, number)
+            if number == _RETRIES or wait > _LONGEST_WAIT_SECONDS:
                 raise failure
-            log.warning("upstream_retry", attempt=attempt + 1, reason=type(failure).__name__)
+            log.warning("upstream_retry", attempt=number + 1, reason=type(failure).__name__)
             await asyncio.sleep(wait)
         raise AssertionError("The last attempt returns or raises.")
 
@@ -203,51 +224,10 @@ class Upstream:
         return self._settings.url.rstrip("/") + path
 
 
-def _wait(response: httpx.Response, attempt: int) -> float:
-    """Seconds until the next attempt; more than is waited where another attempt makes no sense."""
-    if response.status_code not in _WORTH_A_RETRY:
-        return float("inf")
-    asked = response.headers.get("Retry-After", "")
-    return float(asked) if asked.isdecimal() else max(_seconds_until(asked), _BACKOFF_SECONDS * 2**attempt)
-
-
-def _seconds_until(date: str) -> float:
-    """Of an HTTP date; 0 for what is none."""
-    try:
-        until = parsedate_to_datetime(date)
-    except ValueError:
-        return 0.0
-    return (until - datetime.now(UTC)).total_seconds() if until.tzinfo else 0.0
-
-
-def _refusal(response: httpx.Response, body: bytes) -> UpstreamFailed | UpstreamRefused:
-    if response.status_code < 400:
-        return UpstreamFailed(f"it answered {response.status_code}")
-    return UpstreamRefused(response.status_code, _message(body), body, _passed_on(response))
-
-
-def _message(body: bytes) -> str:
-    """What an error body says, whichever shape it has."""
+def _completion(body: bytes) -> Completion:
     try:
         value = json_values.decode(body)
-        error = value["error"] if isinstance(value, dict) and "error" in value else value
-        text = error["message"] if isinstance(error, dict) else error
-    except (json_values.InvalidJson, KeyError):
-        text = None
-    return f"The upstream LLM refused: {text}" if isinstance(text, str) and text else "The upstream LLM refused."
-
-
-def _passed_on(response: httpx.Response) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in response.headers.items()
-        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIX)
-    }
-
-
-def _text(body: bytes) -> str:
-    try:
-        content = json_values.decode(body)["choices"][0]["message"]["content"]
+        content = value["choices"][0]["message"]["content"]
     except (json_values.InvalidJson, KeyError, IndexError, TypeError) as error:
         raise UpstreamFailed("its answer is no chat completion") from error
-    return content if isinstance(content, str) else ""
+    return Completion(text=content if isinstance(content, str) else "", usage=value.get("usage"))

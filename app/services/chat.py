@@ -16,6 +16,7 @@ from app.domain import event_ids
 from app.domain.chat import ChatCompaction, ChatRequest, Report
 from app.domain.compaction import Summarize
 from app.domain.errors import SessionExists
+from app.domain.observer import UNOBSERVED, Observer
 from app.domain.sessions import Lifetime, NewSession, Session
 from app.domain.tool_definitions import ToolDefinition
 from app.llm.upstream import Upstream
@@ -57,6 +58,7 @@ class Chat:
     questions: Questions
     memory_prompts: MemoryPrompts
     settings: ChatSettings
+    observer: Observer = UNOBSERVED
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _at_work: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -164,6 +166,7 @@ class Chat:
             most=self.settings.max_tool_rounds,
             store=self._store(request, turn, question, fingerprint),
             facts=stored_reply.facts_of(request),
+            observer=self.observer,
         )
         return LiveReply(
             report=_report(session, question, reply_id),

@@ -9,10 +9,12 @@ from app.domain import summaries
 from app.domain.compaction import ActiveWindow, Cut, Plan, Reason, Strategy, Summarize, Trigger, plan
 from app.domain.events import Event
 from app.domain.filters import ACTIVE
+from app.domain.observer import UNOBSERVED, Observer
 from app.domain.sessions import Session
 from app.domain.text import is_blank
 from app.domain.tokens import CountTokens
 from app.llm.upstream import Upstream
+from app.services.token_use import note_tokens
 from app.storage import compactions, reads, scans, sessions
 from app.storage.database import Database
 
@@ -37,6 +39,7 @@ class Compactor:
     upstream: Upstream
     count_tokens: CountTokens
     max_input_tokens: int
+    observer: Observer = UNOBSERVED
 
     async def compact(
         self, session_id: str, strategy: Strategy, *, trigger: Trigger | None, if_version: int | None
@@ -46,9 +49,9 @@ class Compactor:
         async with self.db.autocommit() as connection:
             session = await sessions.get(connection, session_id)
         if if_version is not None and if_version != session.event_version:
-            return _nothing(session, "conflict")
+            return self._noted(_nothing(session, "conflict"))
         if trigger is not None and not trigger.fires(session.counters):
-            return _nothing(session, "trigger")
+            return self._noted(_nothing(session, "trigger"))
         return await self.run(session, strategy)
 
     async def run(self, session: Session, strategy: Strategy, *, model: str | None = None) -> Compacted:
@@ -56,6 +59,17 @@ class Compactor:
 
         Raises SessionGone, and what the upstream raises for a summary.
         """
+        try:
+            return self._noted(await self._run(session, strategy, model))
+        except Exception:
+            self.observer.compaction_ended("failed")
+            raise
+
+    def _noted(self, done: Compacted) -> Compacted:
+        self.observer.compaction_ended(done.reason or "compacted")
+        return done
+
+    async def _run(self, session: Session, strategy: Strategy, model: str | None) -> Compacted:
         events = [event async for batch in scans.stream_log(self.db, session, ACTIVE) for event in batch]
         made = await self._plan(ActiveWindow.of(events), strategy, model)
         if not made.archive:
@@ -87,7 +101,10 @@ class Compactor:
             following=cut.kept[: strategy.overlap],
             system_prompt=strategy.system_prompt,
         )
-        return await self.upstream.complete(request, model=strategy.model or model)
+        made = await self.upstream.complete(request, model=strategy.model or model)
+        reply = {"role": "assistant", "content": made.text}
+        await note_tokens(self.observer, self.count_tokens, "summary", made.usage, prompt=request, reply=reply)
+        return made.text
 
     async def _apply(self, session: Session, events: list[Event], made: Plan) -> Compacted:
         async with self.db.transaction() as connection:

@@ -14,6 +14,7 @@ from app.domain.errors import CallAbandoned, CallAnswered, CallUnknown
 from app.domain.events import Appended, Event, NewEvent
 from app.domain.filters import ACTIVE
 from app.domain.leases import TurnWrite
+from app.domain.observer import UNOBSERVED, Observer
 from app.domain.prompt import Budget, Draft, Prompt
 from app.domain.said import Loaded, Request, Said
 from app.domain.sessions import Session
@@ -47,6 +48,7 @@ class Questions:
     db: Database
     count_tokens: CountTokens
     replay_fields: frozenset[str]
+    observer: Observer = UNOBSERVED
 
     async def judge(self, request: ChatRequest) -> None:
         """Raises what is wrong with a request whose session is not there yet."""
@@ -120,6 +122,7 @@ class Questions:
         storing = guards.stored_of(said, request.options.message_filter)
         sent = guards.without_broken_calls(said)
         _warn(dropped=len(said) - len(sent), overruled=storing.overruled)
+        self.observer.orphans_left_out(len(said) - len(sent))
         stored = [
             (event_ids.of_message(one.message, fingerprint) if request.has_stable_ids else str(uuid7()), one)
             for one in storing.messages

@@ -11,10 +11,13 @@ from uuid_utils import uuid4
 from app.domain import completions, event_ids
 from app.domain.chat import ChatRequest
 from app.domain.errors import DomainError
+from app.domain.messages import faults_of
+from app.domain.observer import UNOBSERVED, Observer
 from app.domain.prompt import Draft
 from app.domain.service_runs import Run
 from app.services.reply_store import ReplyStore, ToStore
 from app.services.service_tools import ServiceTools
+from app.services.token_use import note_tokens
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class Rounds:
     most: int
     store: ReplyStore
     facts: Mapping[str, Any]
+    observer: Observer = UNOBSERVED
     number: int = 0
     is_complete: bool = False
     _is_stored: bool = False
@@ -74,6 +78,7 @@ class Rounds:
         await (self.store.last_round([reply]) if self.number else self.store.reply(reply))
         self._is_stored = True
         self.is_complete = not message.get("tool_calls")
+        await self._note_tokens(message, completion.get("usage"))
 
     async def finish_mixed(
         self, message: Mapping[str, Any], places: Sequence[int], completion: Mapping[str, Any]
@@ -85,6 +90,7 @@ class Rounds:
         await self.store.last_round([reply, *results])
         self._is_stored = True
         self.is_complete = len(places) == len(message.get("tool_calls") or [])
+        await self._note_tokens(message, completion.get("usage"))
 
     async def interrupt(self, fragment: Mapping[str, Any]) -> None:
         """Store what the client got of a reply that broke off, unless the reply is there already."""
@@ -102,6 +108,19 @@ class Rounds:
             for place, result in zip(places, results, strict=True)
         ]
         return [asked, *answered]
+
+    async def _note_tokens(self, message: Mapping[str, Any], usage: Any) -> None:
+        """Of all rounds, once they are stored. Without `usage` those of the last one's conversation are counted."""
+        said = self.draft.said
+        await note_tokens(
+            self.observer,
+            self.store.count_tokens,
+            "chat",
+            usage,
+            prompt=[one.message for one in said if one.event is None],
+            reply={"role": "assistant"} if faults_of(message) else message,
+            known=sum(one.event.tokens for one in said if one.event is not None),
+        )
 
     def _mark(self) -> dict[str, Any]:
         return {} if self._run is None else self._run.mark_reply([])

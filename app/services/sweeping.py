@@ -5,6 +5,7 @@ import asyncio
 import structlog
 
 from app.domain.errors import DomainError
+from app.domain.observer import UNOBSERVED, Observer
 from app.storage import sweeper
 from app.storage.database import Database
 
@@ -14,8 +15,9 @@ log = structlog.get_logger()
 class Sweeping:
     """A background task; `wake` starts a round at once, as after a deletion."""
 
-    def __init__(self, db: Database, *, interval: float, batch: int) -> None:
+    def __init__(self, db: Database, *, interval: float, batch: int, observer: Observer = UNOBSERVED) -> None:
         self._db = db
+        self._observer = observer
         self._interval = interval
         self._batch = batch
         self._woken = asyncio.Event()
@@ -39,7 +41,9 @@ class Sweeping:
             swept = await sweep(self._db, batch=self._batch)
         except DomainError as error:
             log.warning("sweep_failed", reason=str(error))
+            self._observer.swept(None)
         else:
+            self._observer.swept(swept)
             if swept:
                 log.info("swept", rows=swept)
 

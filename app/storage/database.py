@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -15,7 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from uuid_utils import uuid7
 
 from app.domain.errors import DatabaseUnavailable, DomainError, EventIdTaken, Overloaded, SearchTooBroad
+from app.domain.observer import UNOBSERVED, Observer
 from app.storage import migrations
+from app.storage.pools import Pool, PoolFigures
 
 _QUERY_CANCELED = "57014"
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -64,14 +65,6 @@ def _compiled(statement: Any) -> tuple[str, list[str], dict[str, Any]]:
     return str(compiled), list(compiled.positiontup), dict(compiled.params)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolFigures:
-    """Connections of one pool: how many it may open and how many are in use."""
-
-    size: int
-    in_use: int
-
-
 class Database:
     """Two pools on one PostgreSQL.
 
@@ -81,7 +74,15 @@ class Database:
     asked for: planning it anew each time took longer than doing it (an append: 2.2 ms instead of 1.2).
     """
 
-    def __init__(self, url: str, *, pool_size: int, pool_timeout: float, statement_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int,
+        pool_timeout: float,
+        statement_timeout_ms: int,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
         def engine(size: int, timeout_ms: int, **parameters: str) -> AsyncEngine:
             return _engine(_asyncpg_url(url), size, pool_timeout, timeout_ms, parameters)
 
@@ -96,34 +97,36 @@ class Database:
         self._connect_log, self._connect_search = one_by_one(self._log), one_by_one(self._search)
         # For migrations: one connection holds their lock, another makes them.
         self._unlimited = engine(2, 0)
+        self._log_pool = Pool(name="log", engine=self._log, observer=observer)
+        self._search_pool = Pool(name="search", engine=self._search, observer=observer)
         self.statement_timeout = statement_timeout_ms / 1000
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Several statements that commit together when the block ends: the only commit point."""
         with _translated(canceled=Overloaded):
-            async with self._log.begin() as connection:
+            async with self._log_pool.lend(self._log.begin) as connection:
                 yield connection
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """Statements that each commit by themselves: one round trip instead of three."""
         with _translated(canceled=Overloaded):
-            async with self._connect_log() as connection:
+            async with self._log_pool.lend(self._connect_log) as connection:
                 yield connection
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """Reads of the log that an index bounds, or nearly so."""
         with _translated(canceled=SearchTooBroad):
-            async with self._connect_log() as connection:
+            async with self._log_pool.lend(self._connect_log) as connection:
                 yield connection
 
     @asynccontextmanager
     async def searching(self) -> AsyncIterator[AsyncConnection]:
         """Reads whose cost depends on the words that are looked for."""
         with _translated(canceled=SearchTooBroad):
-            async with self._connect_search() as connection:
+            async with self._search_pool.lend(self._connect_search) as connection:
                 yield connection
 
     async def migrate(self) -> None:
@@ -141,7 +144,7 @@ class Database:
             return bool(trigrams)
 
     def pools(self) -> dict[str, PoolFigures]:
-        return {"log": _figures(self._log), "search": _figures(self._search)}
+        return {pool.name: pool.figures for pool in (self._log_pool, self._search_pool)}
 
     async def close(self) -> None:
         for engine in (self._log, self._search, self._unlimited):
@@ -227,11 +230,6 @@ def _meaning(error: Exception, canceled: Callable[[], DomainError]) -> DomainErr
     if state.startswith(_UNAVAILABLE) or isinstance(error, asyncpg.InterfaceError):
         return DatabaseUnavailable()
     return None
-
-
-def _figures(engine: AsyncEngine) -> PoolFigures:
-    pool: Any = engine.pool
-    return PoolFigures(size=pool.size(), in_use=pool.checkedout())
 
 
 def _as_it_is(value: str) -> str:

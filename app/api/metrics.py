@@ -1,0 +1,21 @@
+"""Figures for Prometheus."""
+
+from fastapi import APIRouter, Request, Response
+
+from app.api.dependencies import Svc, problems
+
+PATH = "/metrics"
+
+router = APIRouter(tags=["health"])
+
+_EXPOSITION = {
+    "description": "Counters, gauges and histograms, as text or OpenMetrics (`Accept`).",
+    "content": {"text/plain": {"schema": {"type": "string"}}},
+}
+
+
+@router.get(PATH, response_class=Response, responses={200: _EXPOSITION, **problems(401)})
+async def get_metrics(request: Request, svc: Svc) -> Response:
+    """Figures for Prometheus, of all workers of this replica; no label holds an id."""
+    body, media_type = svc.metrics.exposition(request.headers.get("accept", ""))
+    return Response(body, media_type=media_type)

@@ -1,0 +1,57 @@
+"""One pool of connections, and who waits for one of them."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from app.domain.observer import Observer
+
+Connect = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolFigures:
+    """Connections of one pool: how many it may open and how many are in use."""
+
+    size: int
+    in_use: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The connections of an engine, under a name that figures are told by."""
+
+    name: str
+    engine: AsyncEngine
+    observer: Observer
+
+    def __post_init__(self) -> None:
+        self.observer.pool_sized(self.name, self.figures.size)
+
+    @property
+    def figures(self) -> PoolFigures:
+        pool: Any = self.engine.pool
+        return PoolFigures(size=pool.size(), in_use=pool.checkedout())
+
+    @asynccontextmanager
+    async def lend(self, connect: Connect) -> AsyncIterator[AsyncConnection]:
+        """A connection, got in one of the engine's ways. Raises PoolTimeoutError."""
+        async with AsyncExitStack() as stack:
+            connection = await self._waited_for(stack.enter_async_context(connect()))
+            self.observer.pool_in_use(self.name, +1)
+            stack.callback(self.observer.pool_in_use, self.name, -1)
+            yield connection
+
+    async def _waited_for(self, coming: Awaitable[AsyncConnection]) -> AsyncConnection:
+        self.observer.pool_waiting(self.name, +1)
+        try:
+            return await coming
+        except PoolTimeoutError:
+            self.observer.pool_timed_out(self.name)
+            raise
+        finally:
+            self.observer.pool_waiting(self.name, -1)
