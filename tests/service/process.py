@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import psutil
 
 _COMMAND = [sys.executable, "-c", "from app.cli import main; main()", "serve"]
-_PATIENCE_SECONDS = 60
+_PATIENCE_SECONDS = 120
 
 
 class Service:

@@ -13,6 +13,12 @@ import pytest
 
 from tests.prompt_rules import faults_of_prompt, rendered
 from tests.service.chatting import Conversation, converse
+from tests.service.log_laws import (
+    holds_every_word_once,
+    holds_what_was_said,
+    is_in_the_order_of_events,
+    said_in,
+)
 from tests.service.process import service
 from tests.service.scripted_model import Line, Prompt, is_quote, text_of, words_of
 from tests.upstream import scripted_upstream
@@ -163,40 +169,6 @@ def faults_of_log(conversation: Conversation) -> Iterator[str]:
         yield from faults_of_prompt({"messages": conversation.context})
 
 
-def said_in(conversation: Conversation) -> Iterator[tuple[dict, list[str]]]:
-    """The events of the log with their words, without summaries and quotes."""
-    for event in conversation.log:
-        if not event["synthetic"] and not is_quote(event["message"]):
-            yield event, words_of(event["message"])
-
-
-def holds_every_word_once(conversation: Conversation) -> Iterator[str]:
-    times = Counter(word for _, words in said_in(conversation) for word in words)
-    allowed = {"stored": {1}, "absent": {0}, "unsure": {0, 1}, "cut": {0, 1}}
-    for word, line in conversation.lines.items():
-        if times[word] not in allowed[line.fate]:
-            yield f"{word} ({line.role}) is {line.fate}, and {times[word]} times in the log."
-    for word in times.keys() - conversation.lines.keys():
-        yield f"{word} is in the log, and was not said for it."
-
-
-def holds_what_was_said(conversation: Conversation) -> Iterator[str]:
-    for event, words in said_in(conversation):
-        message = event["message"]
-        for line in filter(None, map(conversation.lines.get, words)):
-            whole = is_same(message, line.message)
-            if event["metadata"].get("interrupted") if whole else line.fate == "stored":
-                yield f"{line.word} is in the log as {message}, instead of {line.message}."
-
-
-def is_same(stored: dict, said: dict) -> bool:
-    """A reply came as chunks or whole, and with more fields than are compared."""
-    if said["role"] != "assistant":
-        return stored == said
-    calls = (stored.get("tool_calls") or []) == (said.get("tool_calls") or [])
-    return calls and text_of(stored) == text_of(said) and stored.get("refusal") == said.get("refusal")
-
-
 def marks_what_broke_off(conversation: Conversation) -> Iterator[str]:
     """What is marked is the beginning of such a reply, with all that its client got; nothing else of it is there."""
     cut = [line for line in conversation.lines.values() if line.fate == "cut"]
@@ -212,16 +184,6 @@ def marks_what_broke_off(conversation: Conversation) -> Iterator[str]:
 
 def is_fragment(text: str, line: Line) -> bool:
     return text_of(line.message).startswith(text) and text.startswith(line.got)
-
-
-def is_in_the_order_of_events(conversation: Conversation) -> Iterator[str]:
-    """What was sure to be stored before something else was said comes before it."""
-    latest = 0.0
-    for _, words in said_in(conversation):
-        for line in filter(None, map(conversation.lines.get, words)):
-            if line.known < latest:
-                yield f"{line.word} ({line.role}) stands behind what was said after it."
-            latest = max(latest, line.began)
 
 
 def told(prompt: Prompt, faults: list[str]) -> str:

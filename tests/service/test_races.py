@@ -9,30 +9,11 @@ import asyncpg
 import httpx
 import pytest
 
+from tests.service.consistency import LEFT_OVER, WRONG_COUNTERS
 from tests.service.process import service
 
 RACERS = 8
 ROUNDS = 6
-
-# Sessions whose counters or version differ from their rows, and rows of no session at all.
-_WRONG_COUNTERS = """
-SELECT s.id FROM sessions s LEFT JOIN LATERAL (
-    SELECT count(*) AS events, count(a.seq) AS active, coalesce(sum(e.tokens) FILTER (WHERE a.seq IS NOT NULL), 0) AS
-           tokens, count(a.seq) FILTER (WHERE e.type = 'user' AND NOT e.synthetic) AS turns, max(e.seq) AS last_seq
-    FROM events e LEFT JOIN active_events a USING (session_key, seq) WHERE e.session_key = s.key
-) found ON true
-WHERE s.deleted_at IS NULL AND (
-    (s.event_version, s.event_count) IS DISTINCT FROM (found.events, found.events)
-    OR (s.active_event_count, s.active_turn_count, s.active_token_count)
-        IS DISTINCT FROM (found.active, found.turns, found.tokens)
-    OR s.last_seq < found.last_seq
-)
-"""
-_LEFT_OVER = """
-SELECT (SELECT count(*) FROM sessions WHERE deleted_at IS NOT NULL)
-    + (SELECT count(*) FROM events e WHERE NOT EXISTS (SELECT FROM sessions s WHERE s.key = e.session_key))
-    + (SELECT count(*) FROM active_events a WHERE NOT EXISTS (SELECT FROM sessions s WHERE s.key = a.session_key))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +35,9 @@ async def rows_agree_with_counters(replicas, shared_database_url):
     yield
     connection = await asyncpg.connect(shared_database_url.replace("+asyncpg", ""))
     try:
-        assert await connection.fetch(_WRONG_COUNTERS) == []
+        assert await connection.fetch(WRONG_COUNTERS) == []
         async with asyncio.timeout(20):
-            while await connection.fetchval(_LEFT_OVER):  # noqa: ASYNC110  # The sweepers are other processes.
+            while await connection.fetchval(LEFT_OVER):  # noqa: ASYNC110  # The sweepers are other processes.
                 await asyncio.sleep(0.05)
     finally:
         await connection.close()
