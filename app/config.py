@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.domain import json_values
+from app.rates import Rates
 
 PREFIX = "TURNKEEPER_"
 
@@ -44,7 +45,12 @@ class Settings(BaseSettings):
     """Everything that can be set. Each name is an environment variable with the prefix `TURNKEEPER_`."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file=".env", env_ignore_empty=True, extra="ignore", frozen=True
+        env_prefix=PREFIX,
+        env_file=".env",
+        env_ignore_empty=True,
+        extra="ignore",
+        frozen=True,
+        arbitrary_types_allowed=True,
     )
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
@@ -130,6 +136,10 @@ class Settings(BaseSettings):
     statement_timeout_ms: int = Field(5_000, gt=0, description="How long one statement may run.")
     shutdown_grace_seconds: float = Field(
         20, gt=0, description="How long answers may take to end at SIGTERM, before they are stored as interrupted."
+    )
+    rate_limit: Rates = Field(
+        (),
+        description="How often one credential may ask one process, such as `100/minute` (429); `off`: as it likes.",
     )
     metrics_open: bool = Field(False, description="Whether `/metrics` is answered without a key.")
     max_body_bytes: int = Field(10_485_760, gt=0, description="Largest request body (413).")

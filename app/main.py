@@ -16,6 +16,7 @@ from app.api.chat_defaults import chat_defaults
 from app.api.dependencies import Services
 from app.api.middleware import OPEN_PATHS, BodyLimit, Gate, RequestLog, StrictUrl
 from app.api.observing import Observing
+from app.api.rate_limits import RateLimit
 from app.config import Settings
 from app.domain import tokens
 from app.domain.memory_files import Keeping
@@ -130,6 +131,8 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
     # The last one added is the outermost.
     app.add_middleware(StrictUrl)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    if settings.rate_limit:
+        app.add_middleware(RateLimit, limits=settings.rate_limit)
     app.add_middleware(
         Gate,
         api_keys=[key.get_secret_value() for key in settings.api_keys],

@@ -62,9 +62,10 @@ _DESCRIPTIONS = {
     413: "The body is too large.",
     415: "The body is not JSON.",
     422: "The input is wrong; `errors` says where and what to send instead.",
+    429: "Too many requests; try again after `Retry-After` seconds.",
     502: "The upstream LLM failed.",
     504: "The upstream LLM did not answer in time.",
     503: "Busy, or the database is away: try again after `Retry-After` seconds.",
 }
 
-COMMON = problems(401, 413, 422, 503)
+COMMON = problems(401, 413, 422, 429, 503)

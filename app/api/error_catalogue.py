@@ -21,6 +21,7 @@ MEANINGS: Mapping[str, Meaning] = {
         "A chat names no session.", "Send `session_id` in the body or the header `X-Session-Id`."
     ),
     "unauthorized": Meaning("There is no credential, or none that is valid.", "Send `Authorization: Bearer …`."),
+    "rate-limited": Meaning("The credential asks more often than `TURNKEEPER_RATE_LIMIT` allows.", _AGAIN),
     "forbidden": Meaning("The credential does not allow this, or a web page of another origin asks.", _REPAIR),
     "not-owner": Meaning("The session belongs to another user than the request names.", "Check `user_id`."),
     "not-found": Meaning("There is nothing at this path.", "See `/docs`; look for a `/` too many."),

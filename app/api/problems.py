@@ -72,6 +72,7 @@ SLUG_OF_STATUS = {
     415: "unsupported-media-type",
     421: "wrong-host",
     422: "invalid-request",
+    429: "rate-limited",
     500: "internal-error",
 }
 
