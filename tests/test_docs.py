@@ -58,3 +58,15 @@ def test_every_statement_is_placed_on_one_shard_or_on_all():
         if module.stem not in ("database", "migrations", "memories"):
             assert public <= placed.get(module.stem, set()), f"say in docs/scaling.md where {module.stem} would run"
         assert placed.get(module.stem, set()) <= functions, module.stem
+
+
+def test_each_failure_has_the_test_that_it_names():
+    rows = re.findall(
+        r"^\| (G\d+) \|.*\| `([\w/]+\.py)::(\w+)` \|$", (DOCS / "failures.md").read_text(), re.MULTILINE
+    )
+    assert [number for number, *_ in rows] == [f"G{number}" for number in range(1, len(rows) + 1)]
+    assert len(rows) == len(re.findall(r"^\| G\d+ ", (DOCS / "failures.md").read_text(), re.MULTILINE))
+    for number, file, name in rows:
+        module = ast.parse((ROOT / "tests" / file).read_text())
+        functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert name in functions, number
