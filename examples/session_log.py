@@ -94,7 +94,7 @@ class Turnkeeper:
             self.call("POST", "sessions", session_id, "events", json=body)
 
 
-def event_of(event_id: str, message: Message, framework: str, originals: list[Any]) -> Event:
+def event_of(event_id: str, message: Message, originals: list[Any], framework: str) -> Event:
     """An event to append. The originals are JSON in a string, which holds what metadata may not: NUL characters."""
     return {"id": event_id, "message": message, "metadata": {framework: json.dumps(originals)}}
 
@@ -116,15 +116,13 @@ class SessionLog:
         """What compactions left: the newest turns, perhaps behind a summary."""
         return self.service.events(self.session_id, exclude_archived=True, **event_filter)
 
-    def add(self, entries: Sequence[Entry]) -> None:
+    def add(self, entries: Sequence[Entry], ids: Sequence[str] | None = None) -> None:
         """Messages, each with what the framework had. Called again after an error, it writes nothing twice."""
         if not self._appends:
             session = {"user_id": self.user_id, "allow_system_messages": True}
             self.service.call("PUT", "sessions", self.session_id, json=session)
-        events = [
-            event_of(self._id(place, message, kept), message, self.framework, kept)
-            for place, (message, kept) in enumerate(entries)
-        ]
+        names = ids or [self._id(place, entry) for place, entry in enumerate(entries)]
+        events = [event_of(name, *entry, self.framework) for name, entry in zip(names, entries, strict=True)]
         self.service.append(self.session_id, self.user_id, events)
         self._appends += 1
 
@@ -136,7 +134,7 @@ class SessionLog:
     def _begin(self) -> None:
         self._series, self._appends = uuid4().hex, 0
 
-    def _id(self, place: int, *entry: Any) -> str:
+    def _id(self, place: int, entry: Entry) -> str:
         # Changes with the words and with each append that was acknowledged: the same words said again are new.
-        said = json.dumps([self._series, self._appends, place, *entry], sort_keys=True)
+        said = json.dumps([self._series, self._appends, place, entry], sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()
