@@ -10,6 +10,7 @@ from fastapi import APIRouter, Header, Request, Response
 from app.api.chat_schemas import ChatBody, agreed
 from app.api.delivery import Delivery
 from app.api.dependencies import COMMON, Services, Svc, problems
+from app.api.message_schemas import ref
 from app.api.wire import JsonRoute
 from app.domain import ids
 from app.domain.chat import ChatRequest
@@ -22,7 +23,7 @@ _STREAM = {"text/event-stream": {"schema": {"type": "string", "description": "ch
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The upstream's answer, unchanged: a chat.completion, or a stream of its chunks.",
-        "content": {"application/json": {"schema": {"type": "object", "additionalProperties": True}}, **_STREAM},
+        "content": {"application/json": {"schema": ref("ChatCompletion")}, **_STREAM},
         "headers": {
             "X-Session-Id": {"description": "The session, percent-encoded.", "schema": {"type": "string"}},
             "X-Event-Version": {
@@ -44,6 +45,10 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
         },
     },
     **problems(400, 403, 409, 415, 502, 504),
+}
+_MODELS = {
+    "description": "What the upstream lists.",
+    "content": {"application/json": {"schema": ref("ModelList")}},
 }
 
 SessionHeader = Annotated[
@@ -94,7 +99,7 @@ async def chat_completions(
     return _delivery(body, request, svc, session, user, key)
 
 
-@router.get("/models", responses=problems(502, 504), response_class=Response)
+@router.get("/models", responses={200: _MODELS, **problems(502, 504)}, response_class=Response)
 async def list_models(svc: Svc) -> Response:
     """List the upstream's models.
 

@@ -10,12 +10,15 @@ router = APIRouter(tags=["health"])
 
 _EXPOSITION = {
     "description": "Counters, gauges and histograms, as text or OpenMetrics (`Accept`).",
-    "content": {"text/plain": {"schema": {"type": "string"}}},
+    "content": {kind: {"schema": {"type": "string"}} for kind in ("text/plain", "application/openmetrics-text")},
 }
 
 
 @router.get(PATH, response_class=Response, responses={200: _EXPOSITION, **problems(401)})
 async def get_metrics(request: Request, svc: Svc) -> Response:
-    """Figures for Prometheus, of all workers of this replica; no label holds an id."""
+    """Get figures for Prometheus.
+
+    They are those of all workers of this replica; no label holds an id.
+    """
     body, media_type = svc.metrics.exposition(request.headers.get("accept", ""))
     return Response(body, media_type=media_type)

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
-from app.api import openai_errors, schemas
+from app.api import openai_errors, openapi_answers, openapi_corrections, schemas
 from app.api.middleware import OPEN_PATHS
 from app.api.problems import MEDIA_TYPE
 
@@ -75,4 +75,6 @@ def _corrected(schema: dict[str, Any]) -> dict[str, Any]:
             for status, response in operation["responses"].items():
                 if int(status) >= 400:
                     response["content"] = _error_content(path)
+    openapi_corrections.correct(schema)
+    openapi_answers.complete(schema)
     return schema

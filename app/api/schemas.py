@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, RootModel, WithJsonSchema
 
 from app.domain import ids, json_values, messages
 from app.domain.errors import Fault, InvalidInput
@@ -340,11 +340,15 @@ class PoolOut(BaseModel):
     in_use: int = Field(description="Connections that are in use.")
 
 
+class Pools(RootModel[dict[str, PoolOut]]):
+    """Connection pools by name."""
+
+
 class Readiness(BaseModel):
     """The service can serve."""
 
     status: Literal["ready"] = Field(description="Always `ready`: otherwise the answer is 503.")
-    pools: dict[str, PoolOut] = Field(description="The connection pools, by name.")
+    pools: Pools = Field(description="The connection pools, by name.")
 
 
 class MemoryFileOut(BaseModel):

@@ -12,7 +12,7 @@ _MOST = 2**31 - 1
 class Choice(BaseModel):
     """An object with exactly one of its fields: the name of the field is the kind."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"minProperties": 1, "maxProperties": 1})
 
     @model_validator(mode="after")
     def _exactly_one(self) -> "Choice":

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api import schemas
 from app.api.dependencies import COMMON, OwnerId, Services, SessionId, Svc, problems
+from app.api.message_schemas import ref
 from app.api.wire import JsonResponse, JsonRoute
 from app.domain.errors import ToolNotFound
 from app.domain.memory_definitions import ANTHROPIC_MEMORY_TOOL, MEMORY_TOOLS
@@ -28,8 +29,7 @@ _ARGUMENTS = {
         "description": "The model's arguments object, exactly as the model produced it.",
         "content": {
             "application/json": {
-                "schema": {"type": "object"},
-                "example": {"innerThought": "The user asks about the database again.", "query": "postgresql"},
+                "schema": ref("ToolArguments"),
             }
         },
     }

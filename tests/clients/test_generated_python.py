@@ -105,7 +105,7 @@ def test_a_word_is_found(program, client, session):
 
 def test_a_chat_is_answered(program, client, memory, script, session):
     script.reset(Answer(text="PostgreSQL."))
-    assert program.ask(client, session).to_dict()["choices"][0]["message"]["content"] == "PostgreSQL."
+    assert program.ask(client, session).choices[0].message.content == "PostgreSQL."
     assert memory.said(session) == [("user", "What do we take?"), ("assistant", "PostgreSQL.")]
 
 

@@ -96,7 +96,7 @@ def test_windows_and_searches_find_what_was_said(told):
 
 def test_a_chat_is_answered(told, script, memory, session):
     script.reset(Answer(text="PostgreSQL."))
-    assert told("chat")["choices"][0]["message"]["content"] == "PostgreSQL."
+    assert told("chat") == ["PostgreSQL."]
     assert memory.said(session) == [("user", "What do we take?"), ("assistant", "PostgreSQL.")]
 
 

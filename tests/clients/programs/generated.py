@@ -13,20 +13,18 @@ from turnkeeper_client.api.users import export_user
 from turnkeeper_client.models import (
     Appended,
     AppendRequest,
-    ChatBody,
-    ChatBodyMessagesItem,
-    ChatResponse200,
-    ContextOut,
-    EventCreate,
-    EventCreateMessage,
-    MemoryFileOut,
-    MemoryFiles,
+    ChatCompletion,
+    ChatRequest,
+    Context,
+    MemoryFile,
+    MemoryFileList,
     Problem,
     SearchPage,
+    Session,
     SessionCreate,
     SessionEventPage,
-    SessionOut,
     SessionSearch,
+    UserMessage,
 )
 from turnkeeper_client.types import File
 
@@ -54,14 +52,13 @@ def is_a(kind: type[Wanted], answer: object) -> Wanted:
     return answer
 
 
-def create(client: AuthenticatedClient, session: str) -> SessionOut:
+def create(client: AuthenticatedClient, session: str) -> Session:
     body = SessionCreate(id=session, user_id="ada")
-    return is_a(SessionOut, create_session.sync(client=client, body=body))
+    return is_a(Session, create_session.sync(client=client, body=body))
 
 
 def append(client: AuthenticatedClient, session: str) -> Appended:
-    events = [EventCreate(message=EventCreateMessage.from_dict(message)) for message in MESSAGES]
-    body = AppendRequest(events=events, user_id="ada")
+    body = AppendRequest.from_dict({"user_id": "ada", "events": [{"message": message} for message in MESSAGES]})
     return is_a(Appended, append_events.sync(session, client=client, body=body))
 
 
@@ -69,8 +66,8 @@ def window(client: AuthenticatedClient, session: str) -> SessionEventPage:
     return is_a(SessionEventPage, list_events.sync(session, client=client, last_n=2))
 
 
-def context(client: AuthenticatedClient, session: str) -> ContextOut:
-    return is_a(ContextOut, get_context.sync(session, client=client, max_tokens=1_000))
+def context(client: AuthenticatedClient, session: str) -> Context:
+    return is_a(Context, get_context.sync(session, client=client, max_tokens=1_000))
 
 
 def search(client: AuthenticatedClient, session: str) -> SearchPage:
@@ -78,23 +75,23 @@ def search(client: AuthenticatedClient, session: str) -> SearchPage:
     return is_a(SearchPage, search_session.sync(session, client=client, body=body))
 
 
-def ask(client: AuthenticatedClient, session: str) -> ChatResponse200:
-    message = ChatBodyMessagesItem.from_dict({"role": "user", "content": "What do we take?"})
-    return is_a(ChatResponse200, chat.sync(client=client, body=ChatBody(messages=[message]), x_session_id=session))
+def ask(client: AuthenticatedClient, session: str) -> ChatCompletion:
+    message = UserMessage(role="user", content="What do we take?")
+    return is_a(ChatCompletion, chat.sync(client=client, body=ChatRequest(messages=[message]), x_session_id=session))
 
 
-def remember(client: AuthenticatedClient, store: str, text: str) -> MemoryFileOut:
+def remember(client: AuthenticatedClient, store: str, text: str) -> MemoryFile:
     body = File(io.BytesIO(text.encode()))
-    return is_a(MemoryFileOut, put_memory_file.sync(store, client=client, body=body, path="notes/db.md"))
+    return is_a(MemoryFile, put_memory_file.sync(store, client=client, body=body, path="notes/db.md"))
 
 
 def recollect(client: AuthenticatedClient, store: str) -> str:
     return is_a(str, get_memory_file.sync(store, client=client, path="notes/db.md"))
 
 
-def move_archive(client: AuthenticatedClient, store: str, to: str) -> MemoryFiles:
+def move_archive(client: AuthenticatedClient, store: str, to: str) -> MemoryFileList:
     archive = is_a(File, get_memory_archive.sync(store, client=client))
-    return is_a(MemoryFiles, put_memory_archive.sync(to, client=client, body=archive))
+    return is_a(MemoryFileList, put_memory_archive.sync(to, client=client, body=archive))
 
 
 def export(client: AuthenticatedClient, user: str) -> str:

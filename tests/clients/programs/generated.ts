@@ -43,7 +43,7 @@ const programs: Record<string, () => Promise<unknown>> = {
 
   async chat() {
     const body = { session_id: SESSION, messages: [{ role: "user" as const, content: "What do we take?" }] };
-    return data(await client.POST("/v1/chat", { body }));
+    return data(await client.POST("/v1/chat", { body })).choices.map((choice) => choice.message.content);
   },
 
   // A stream is plain fetch: generated clients read whole answers.
