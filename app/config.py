@@ -55,6 +55,7 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8088, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    workers: int = Field(1, ge=1, description="Processes that serve, on one port.")
     database_url: SecretStr | None = Field(
         None, description="PostgreSQL 16 or newer, `postgresql://…`; without it an embedded one is started."
     )

@@ -4,7 +4,7 @@ import os
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from app.domain.observer import Observer, TokenPurpose, UpstreamOperation, UpstreamOutcome
 
@@ -13,6 +13,11 @@ SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def forget_process(pid: int) -> None:
+    """Drop what a worker that died had at that moment, such as connections; what it had counted stays."""
+    mark_process_dead(pid, os.environ[SHARED_FOLDER])  # type: ignore[no-untyped-call]
 
 
 class Metrics(Observer):

@@ -1,6 +1,7 @@
 """Logs: one JSON object a line, with the request's id and never the content of a message."""
 
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator, MutableMapping
@@ -9,12 +10,14 @@ from typing import Any
 import structlog
 
 
-def configure_logs(*, level: int = logging.INFO) -> None:
+def configure_logs(*, level: int = logging.INFO, tell_process: bool = False) -> None:
+    """`tell_process`: whether each line says which process wrote it."""
     common: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         _place_of_error,
+        *([_process] if tell_process else []),
     ]
     structlog.configure(
         processors=[*common, structlog.processors.JSONRenderer()],
@@ -43,6 +46,10 @@ def _place_of_error(_: Any, __: str, entry: MutableMapping[str, Any]) -> Mutable
     if given and error is not None:
         entry["exception"] = list(map(_described, _chain(error)))
     return entry
+
+
+def _process(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {**entry, "pid": os.getpid()}
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -16,9 +16,15 @@ def database_url(settings: Settings) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
-    with EmbeddedPostgres.start(settings.data_dir) as server:
+    with EmbeddedPostgres.start(settings.data_dir, parameters=_parameters(settings)) as server:
         server.ensure_database(DATABASE_NAME)
         yield server.database_url(DATABASE_NAME)
+
+
+def _parameters(settings: Settings) -> dict[str, str]:
+    """As many connections as all pools of all workers may open, and some for other commands."""
+    wanted = settings.workers * (2 * settings.pool_size + 4) + 20
+    return {"max_connections": str(max(100, wanted))}
 
 
 async def migrate(url: str, settings: Settings) -> None:
