@@ -70,6 +70,7 @@ TAGS: Mapping[str, str] = {
 def correct(document: Document) -> None:
     for operation in operations(document):
         _split_description(operation)
+        operation.setdefault("security", [])  # Said, not left out: open to all.
         for parameter in operation.get("parameters", ()):
             _correct_parameter(parameter)
     for schema in schemas_of(document):

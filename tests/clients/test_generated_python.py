@@ -9,19 +9,18 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import KEY
+from tests.clients.documented import DOCS, DOCUMENTED_URL, documented, said_twice
 from tests.upstream import Answer
 
 PROGRAM = Path(__file__).parent / "programs" / "generated.py"
-CONFIG = Path(__file__).parents[2] / "docs" / "openapi-python-client.yaml"
-GENERATE = ["generate", "--config", str(CONFIG), "--meta", "none", "--output-path", "turnkeeper_client"]
 # What the generator writes itself, the same for any document, is not strict in one module.
 MYPY_INI = "[mypy]\nstrict = true\n[mypy-turnkeeper_client.client]\nignore_errors = true\n"
 SCRIPTS = Path(sys.executable).parent
 
 
-def run(*command, folder):
+def run(*command, folder, **variables):
     # The generator formats with the ruff that it finds.
-    environment = {**os.environ, "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, **variables, "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
@@ -29,12 +28,14 @@ def run(*command, folder):
 
 @pytest.fixture(scope="module")
 def generated(memory, tmp_path_factory):
-    """The folder with the client and the program, and what the generator said."""
+    """The folder with the client and the programs, and what the generator said."""
     folder = tmp_path_factory.mktemp("generated")
-    url = f"{memory.url.removesuffix('/v1')}/openapi.json"
-    done = run("openapi-python-client", *GENERATE, "--url", url, folder=folder)
+    (folder / "docs").symlink_to(DOCS)
+    _, *command = documented("sh", 0).replace(DOCUMENTED_URL, memory.url.removesuffix("/v1")).split()
+    done = run(*command, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder / "program.py").write_text(PROGRAM.read_text())
+    (folder / "documented.py").write_text(documented("python", 0))
     return folder, done.stderr
 
 
@@ -72,7 +73,7 @@ def test_every_operation_is_generated(generated, memory):
 def test_client_and_program_are_typed(generated):
     folder, _ = generated
     (folder / "mypy.ini").write_text(MYPY_INI)
-    checked = run(sys.executable, "-m", "mypy", "turnkeeper_client", "program.py", folder=folder)
+    checked = run(sys.executable, "-m", "mypy", "turnkeeper_client", "program.py", "documented.py", folder=folder)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -127,3 +128,9 @@ def test_errors_are_problems(program, client, memory, session):
     assert (missing.status, missing.type_) == (404, "urn:turnkeeper:problem:session-not-found")
     refused = program.refused(client, session)
     assert (refused.status, refused.errors[0].loc) == (422, ["body", "query"])
+
+
+def test_the_documented_program_does_what_it_says(generated, memory):
+    folder, _ = generated
+    variables = {"TURNKEEPER": memory.url.removesuffix("/v1"), "KEY": KEY}
+    said_twice(memory, lambda: run(sys.executable, "documented.py", folder=folder, **variables))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.conftest import KEY
+from tests.clients.documented import DOCUMENTED_URL, documented, said_twice
 from tests.upstream import Answer
 
 PROGRAM = Path(__file__).parent / "programs" / "generated.ts"
@@ -22,7 +23,7 @@ TSCONFIG = {
         "types": ["node"],
         "skipLibCheck": True,
     },
-    "files": ["turnkeeper.ts", "generated.ts"],
+    "files": ["turnkeeper.ts", "generated.ts", "documented.ts"],
 }
 MESSAGES = [
     {"role": "user", "content": "We take PostgreSQL."},
@@ -45,10 +46,11 @@ def compiled(memory, packages, tmp_path_factory):
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "tsconfig.json").write_text(json.dumps(TSCONFIG))
     shutil.copy(PROGRAM, folder)
-    url = f"{memory.url.removesuffix('/v1')}/openapi.json"
-    # Otherwise what has a default would have to be sent.
-    options = ["--output", "turnkeeper.ts", "--default-non-nullable", "false"]
-    generated = run("node_modules/.bin/openapi-typescript", url, *options, folder=folder)
+    (folder / "documented.ts").write_text(documented("ts", 0))
+    command = documented("sh", 1).replace(DOCUMENTED_URL, memory.url.removesuffix("/v1"))
+    generated = run(
+        *command.replace("npx openapi-typescript@7", "node_modules/.bin/openapi-typescript").split(), folder=folder
+    )
     assert generated.returncode == 0, generated.stdout + generated.stderr
     checked = run("node_modules/.bin/tsc", "--strict", folder=folder)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -113,3 +115,8 @@ def test_errors_are_problems(told):
     missing, refused = told("missing"), told("refused")
     assert (missing["status"], missing["type"]) == (404, "urn:turnkeeper:problem:session-not-found")
     assert (refused["status"], refused["errors"][0]["loc"]) == (422, ["body", "query"])
+
+
+def test_the_documented_program_does_what_it_says(compiled, memory):
+    variables = {"TURNKEEPER": memory.url.removesuffix("/v1"), "KEY": KEY}
+    said_twice(memory, lambda: run("node", "documented.js", folder=compiled, **variables))
