@@ -98,8 +98,9 @@ def tools_for(
 
 
 def names_of(tools: Any) -> set[str]:
-    """The names of the tools of a request."""
-    bodies = [tool.get(tool.get("type"), {}) for tool in tools or () if isinstance(tool, dict)]
+    """The names of the tools of a request; what is no tool, the upstream refuses."""
+    typed = [tool for tool in tools or () if isinstance(tool, dict) and isinstance(tool.get("type"), str)]
+    bodies = [tool.get(tool["type"]) for tool in typed]
     return {body["name"] for body in bodies if isinstance(body, dict) and isinstance(body.get("name"), str)}
 
 

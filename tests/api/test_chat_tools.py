@@ -150,3 +150,15 @@ async def test_a_run_that_broke_off_goes_on_where_it_was(chats, stream):
     assert (await chats.say("?", memory=RECALL, stream=stream))["content"] == "Done."
     assert chats.sent == ["?", "calls r1", "t: No results found."]
     assert await chats.log() == ["?", "calls r1", "t: No results found.", "a: Done."]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [{"type": ["function"]}, {"type": {"a": 1}}, {"type": None}, {"type": "function", "function": {"name": []}}],
+)
+async def test_what_is_no_tool_is_for_the_upstream_to_refuse(chats, tool):
+    chats.upstream.reset(Answer("Yes."))
+    await chats.say("Sure?", tools=[tool], memory=RECALL)
+    sent = chats.upstream.requests.pop()["tools"]  # No provider takes it.
+    assert sent[0] == tool
+    assert [one["function"]["name"] for one in sent[1:]] == ["conversation_search"]
