@@ -21,6 +21,7 @@ from app.config import Settings
 from app.domain import tokens
 from app.domain.memory_files import Keeping
 from app.domain.memory_trees import Limits
+from app.domain.spans import UNTRACED
 from app.llm.upstream import Upstream, UpstreamSettings
 from app.metrics import Metrics
 from app.services.chat import Chat, ChatSettings
@@ -32,6 +33,7 @@ from app.services.questions import Questions
 from app.services.sweeping import Sweeping
 from app.services.turns import Turns
 from app.storage.database import Database
+from app.tracing import configured_tracing
 
 log = structlog.get_logger()
 
@@ -39,6 +41,7 @@ log = structlog.get_logger()
 def create_app(settings: Settings, *, database_url: str) -> FastAPI:
     """The service on a database that is migrated already."""
     metrics = Metrics()
+    tracing = configured_tracing()
     db = Database(
         database_url,
         pool_size=settings.pool_size,
@@ -46,7 +49,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         statement_timeout_ms=settings.statement_timeout_ms,
         observer=metrics,
     )
-    upstream = Upstream(_upstream_settings(settings), metrics)
+    upstream = Upstream(_upstream_settings(settings), metrics, tracing or UNTRACED)
     count_tokens = tokens.counter(settings.tokens_per_part)
     compactor = Compactor(
         db=db,
@@ -101,6 +104,8 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         await services.chat.finish()
         await upstream.close()
         await db.close()
+        if tracing is not None:
+            await tracing.close()
 
     app = FastAPI(
         title="Turnkeeper",
@@ -139,6 +144,8 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         allowed_hosts=settings.allowed_hosts,
         open_paths=OPEN_PATHS | ({metrics_route.PATH} if settings.metrics_open else set()),
     )
+    if tracing is not None:
+        app.add_middleware(tracing.middleware, tracing=tracing)
     app.add_middleware(RequestLog)
     app.add_middleware(Observing, observer=metrics)
     return app

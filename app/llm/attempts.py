@@ -8,25 +8,30 @@ import httpx
 
 from app.domain.errors import UpstreamFailed, UpstreamTimedOut
 from app.domain.observer import Observer, UpstreamOperation, UpstreamOutcome
+from app.domain.spans import CallSpan
 
 
 class Attempt:
     """Tells an observer once how it ended. As a context manager it ends by what is raised, and only then."""
 
-    def __init__(self, observer: Observer, operation: UpstreamOperation) -> None:
+    def __init__(self, observer: Observer, operation: UpstreamOperation, span: CallSpan) -> None:
+        self.headers = span.headers
         self._observer = observer
+        self._span = span
         self._operation: UpstreamOperation = operation
         self._started = time.perf_counter()
         self._has_ended = False
 
-    def answered(self) -> None:
+    def answered(self, status: int) -> None:
         """The status and the headers came."""
+        self._span.answered(status)
         self._observer.upstream_answered(self._operation, self._seconds())
 
     def ended(self, outcome: UpstreamOutcome) -> None:
         """Only the first one counts."""
         if not self._has_ended:
             self._has_ended = True
+            self._span.ended(outcome)
             self._observer.upstream_ended(self._operation, outcome, self._seconds())
 
     def __enter__(self) -> Self:

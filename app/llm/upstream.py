@@ -18,6 +18,7 @@ from app.domain.errors import (
     UpstreamTimedOut,
 )
 from app.domain.observer import UNOBSERVED, Observer, UpstreamOperation
+from app.domain.spans import UNTRACED, Tracer
 from app.llm.attempts import Attempt, outcome_of_status
 from app.llm.responses import BACKOFF_SECONDS, passed_on, refusal_of, wait_before_retry
 from app.llm.sse import DONE, EventTooLarge, ServerSentEvent, split_events
@@ -105,8 +106,11 @@ class StreamedAnswer:
 
 
 class Upstream:
-    def __init__(self, settings: UpstreamSettings, observer: Observer = UNOBSERVED) -> None:
+    def __init__(
+        self, settings: UpstreamSettings, observer: Observer = UNOBSERVED, tracer: Tracer = UNTRACED
+    ) -> None:
         self._settings = settings
+        self._tracer = tracer
         self._observer = observer
         timeout = httpx.Timeout(None, connect=settings.connect_timeout, pool=settings.connect_timeout)
         headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
@@ -187,17 +191,17 @@ class Upstream:
         content = None if body is None else json_values.encode(body).encode()
         for number in range(_RETRIES + 1):
             failure: UpstreamFailed | UpstreamRefused
-            attempt = Attempt(self._observer, operation)
+            attempt = Attempt(self._observer, operation, self._tracer.upstream_call(method, url))
             try:
                 with attempt:
-                    response = await self._send(method, url, content)
+                    response = await self._send(method, url, content, attempt.headers)
             except _CONNECTION_ERRORS as error:
                 failure = UpstreamFailed(f"it cannot be reached ({type(error).__name__})")
                 wait = BACKOFF_SECONDS * 2**number
             except httpx.HTTPError as error:
                 raise UpstreamFailed(f"it broke off ({type(error).__name__})") from error
             else:
-                attempt.answered()
+                attempt.answered(response.status_code)
                 if response.is_success:
                     return response, attempt
                 failure = refusal_of(response, (await self._whole(response, attempt)).body)
@@ -208,8 +212,8 @@ class Upstream:
             await asyncio.sleep(wait)
         raise AssertionError("The last attempt returns or raises.")
 
-    async def _send(self, method: str, url: str, content: bytes | None) -> httpx.Response:
-        headers = {} if content is None else {"Content-Type": "application/json"}
+    async def _send(self, method: str, url: str, content: bytes | None, headers: Mapping[str, str]) -> httpx.Response:
+        headers = dict(headers) if content is None else {**headers, "Content-Type": "application/json"}
         request = self._http.build_request(method, url, content=content, headers=headers)
         patience = self._settings.first_byte_timeout
         try:
