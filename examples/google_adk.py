@@ -73,7 +73,7 @@ class TurnkeeperSessionService(BaseSessionService):
         try:
             created = self._service.call("POST", "sessions", json=session, attempts=1).json()
         except TurnkeeperError as error:
-            if error.status == 409:
+            if error.type.endswith(":session-exists"):
                 raise AlreadyExistsError(f"Session with id {name} already exists.") from error
             raise
         self._shared.keep(app_name, user_id, state)

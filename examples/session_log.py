@@ -24,6 +24,8 @@ Entry = tuple[Message, list[Any]]
 # Stands for what a framework keeps and nobody said: prompts leave out an assistant message that says nothing.
 SILENT: Message = {"role": "assistant", "content": None}
 _ATTEMPTS = 3
+_LONGEST_WAIT = 10
+_BUSY = frozenset({httpx.codes.TOO_MANY_REQUESTS, httpx.codes.SERVICE_UNAVAILABLE})
 _MAX_BATCH = 1000
 
 
@@ -57,17 +59,19 @@ class Turnkeeper:
         self._http.close()
 
     def call(self, method: str, *path: str, attempts: int = _ATTEMPTS, **options: Any) -> httpx.Response:
-        """The answer, or TurnkeeperError. Asks again where none came: as events have ids, that is a replay."""
+        """The answer, or TurnkeeperError. Asks again where none came: as events have ids, it is a replay."""
         for left in reversed(range(attempts)):
+            wait = "1"
             try:
                 response = self._http.request(method, "/".join(quote(part, safe="") for part in path), **options)
             except httpx.TransportError:
                 if not left:
                     raise
             else:
-                if not left or response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                if not left or response.status_code not in _BUSY:
                     break
-            time.sleep(1 / (1 + left))
+                wait = response.headers.get("Retry-After", wait)
+            time.sleep(min(int(wait), _LONGEST_WAIT) if wait.isdigit() else 1)
         if response.is_error:
             raise TurnkeeperError(response)
         return response

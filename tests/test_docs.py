@@ -12,7 +12,7 @@ from app.config import settings_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *DOCS.rglob("*.md")]
+PAGES = [ROOT / "README.md", *ROOT.glob("*/README.md"), *DOCS.rglob("*.md")]
 
 
 def test_the_settings_are_documented():

@@ -22,7 +22,7 @@ def turnkeeper(memory):
 
 @pytest.fixture
 def lossy(memory):
-    """The service behind a network that delivers an append and loses its answer, `losses` times each."""
+    """A network that delivers an append to the service and loses the answer, or calls it busy, `losses` times."""
     server = LossyNetwork(memory.url.removesuffix("/v1"))
     thread = Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
@@ -36,6 +36,7 @@ def lossy(memory):
 
 class LossyNetwork(ThreadingHTTPServer):
     losses = 1
+    busy = False
     turnkeeper: Turnkeeper
 
     def __init__(self, service: str) -> None:
@@ -60,7 +61,11 @@ class _Handler(BaseHTTPRequestHandler):
         }
         answer = httpx.request(self.command, self.server.service + self.path, content=body, headers=kept)
         if self.command == "POST" and self.server.loses(self.path, body):
-            return  # HTTP/1.0: the connection is closed, without a word.
+            if self.server.busy:
+                self.send_response(503)
+                self.send_header("Retry-After", "0")
+                self.end_headers()
+            return  # HTTP/1.0: the connection is closed, otherwise without a word.
         self.send_response(answer.status_code)
         self.send_header("Content-Type", answer.headers.get("Content-Type", ""))
         self.send_header("Content-Length", str(len(answer.content)))

@@ -29,6 +29,15 @@ def test_a_service_that_is_away_is_an_error_of_the_connection(session):
         away.events(session)
 
 
+def test_a_busy_service_is_asked_again(lossy, session):
+    lossy.busy = True
+    lossy.turnkeeper.append(session, "ada", [{"id": "e1", "message": {"role": "user", "content": "Hi."}}])
+    lossy.losses = 3
+    with pytest.raises(TurnkeeperError, match="answers 503 Service Unavailable") as caught:
+        lossy.turnkeeper.append(session, "ada", [{"id": "e2", "message": {"role": "user", "content": "Hi."}}])
+    assert caught.value.status == 503
+
+
 def test_more_than_a_batch_is_appended_in_order(turnkeeper, session):
     events = [{"id": f"e{n}", "message": {"role": "user", "content": str(n)}} for n in range(1001)]
     turnkeeper.append(session, "ada", events)
