@@ -1,7 +1,7 @@
 """An example of a request and of its answer for each operation of the OpenAPI document. A test plays them in order.
 
-`parameters` are beside those that all requests share; `stream` is what the answer is with another `Accept`, or with
-`"stream": true`.
+`parameters` are beside those that all requests share; `again` is what the same request is answered when it is sent
+twice, where that is another answer; `stream` what it is answered with another `Accept`, or with `"stream": true`.
 """
 
 from collections.abc import Mapping
@@ -159,6 +159,7 @@ EXAMPLES: Mapping[str, Example] = {
             "events": [{"id": "msg-1", "message": _QUESTION}, {"id": "msg-2", "message": _REPLY}],
         },
         "response": {"events": _EVENTS, "event_version": 2, "appended": 2, "replayed": 0},
+        "again": {"events": _EVENTS, "event_version": 2, "appended": 0, "replayed": 2},
     },
     "get_session": {"response": _SESSION},
     "list_sessions": {"response": {"items": [_SESSION], "next_cursor": None}},

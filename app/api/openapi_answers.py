@@ -62,7 +62,7 @@ def complete(document: Document) -> None:
             if status >= 400:
                 operation["responses"][code] = _shared_error(status, response, shared)
             else:
-                _complete_answer(operation, response, document)
+                _complete_answer(operation, status, response, document)
     document["components"]["responses"] = dict(sorted(shared.items()))
 
 
@@ -77,17 +77,19 @@ def _complete_request(operation: Operation) -> None:
             media["example"] = deepcopy(example["request"])
 
 
-def _complete_answer(operation: Operation, response: dict[str, Any], document: Document) -> None:
+def _complete_answer(operation: Operation, status: int, response: dict[str, Any], document: Document) -> None:
     name = operation["operationId"]
+    example = EXAMPLES.get(name, {})
+    whole = "again" if status == HTTPStatus.OK and "again" in example else "response"
     content = response.get("content", {})
     if response["description"] == "Successful Response":
         response["description"] = _description(content, document)
     if name in ETAGS:
         response["headers"] = {**response.get("headers", {}), **deepcopy(_ETAG)}
     for kind, media in content.items():
-        part = "stream" if kind in _OTHERWISE else "response"
-        if part in EXAMPLES.get(name, {}):
-            media["example"] = deepcopy(EXAMPLES[name][part])
+        part = "stream" if kind in _OTHERWISE else whole
+        if part in example:
+            media["example"] = deepcopy(example[part])
 
 
 def _description(content: dict[str, Any], document: Document) -> str:
