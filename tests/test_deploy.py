@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.cli.serve import _LAST_SECONDS
+from app.cli.server import LAST_SECONDS
 from app.config import Settings, setting_names
+from app.metrics import Metrics
 from deploy import dockerfile
 from tests.service.process import service
 
@@ -151,7 +152,7 @@ def test_the_health_check_asks_whether_the_process_answers(database_url):
 
 def test_stopping_waits_longer_than_the_service_takes():
     patience = int(SERVICES["turnkeeper"]["stop_grace_period"].removesuffix("s"))
-    assert patience >= Settings.model_fields["shutdown_grace_seconds"].default + _LAST_SECONDS
+    assert patience >= Settings.model_fields["shutdown_grace_seconds"].default + LAST_SECONDS
     assert IMAGE.last("STOPSIGNAL").value == "SIGTERM"
     assert IMAGE.last("CMD").value.startswith("["), "a shell would not pass the signal on"
 
@@ -187,3 +188,39 @@ def test_every_file_that_is_mounted_is_there():
 
 def scrape():
     return yaml.safe_load((ROOT / "deploy/prometheus.yml").read_text())["scrape_configs"][0]
+
+
+def test_every_figure_of_the_dashboard_and_the_alerts_is_one():
+    dashboard = json.loads((ROOT / "deploy/grafana/dashboards/turnkeeper.json").read_text())
+    panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    alerts = yaml.safe_load((ROOT / "deploy/alerts.yml").read_text())["groups"][0]["rules"]
+    queries = [target["expr"] for panel in panels for target in panel["targets"]] + [rule["expr"] for rule in alerts]
+    known = labels_of_series()
+    for query in queries:
+        series = re.findall(r"turnkeeper_\w+", query)
+        assert set(series) <= known.keys(), query
+        used = set(re.findall(r"[{,](\w+)=", query))
+        used |= {name for by in re.findall(r"by \(([^)]+)\)", query) for name in by.split(", ")}
+        assert used <= {"job", "le"}.union(*(known[name] for name in series)), query
+    unseen = {family for family in families() if not any(family in query for query in queries)}
+    assert unseen == set(), "shown nowhere"
+
+
+def test_the_dashboard_asks_the_source_that_is_provisioned():
+    folder = ROOT / "deploy/grafana"
+    sources = yaml.safe_load((folder / "provisioning/datasources/prometheus.yml").read_text())["datasources"]
+    for file in (folder / "dashboards").glob("*.json"):
+        for panel in json.loads(file.read_text())["panels"]:
+            assert panel["type"] == "row" or panel["datasource"]["uid"] == sources[0]["uid"]
+    provider = yaml.safe_load((folder / "provisioning/dashboards/turnkeeper.yml").read_text())["providers"][0]
+    assert f"./deploy/grafana/dashboards:{provider['options']['path']}:ro" in SERVICES["grafana"]["volumes"]
+
+
+def families():
+    return [family.name for family in Metrics().registry.collect()]
+
+
+def labels_of_series():
+    """The names of all series of the service, with the labels that they carry."""
+    collectors = Metrics().registry._names_to_collectors
+    return {name: set(collector._labelnames) for name, collector in collectors.items()}
