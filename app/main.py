@@ -19,6 +19,7 @@ from app.api.observing import Observing
 from app.api.rate_limits import RateLimit
 from app.config import Settings
 from app.domain import tokens
+from app.domain.memory_archives import largest_archive
 from app.domain.memory_files import Keeping
 from app.domain.memory_trees import Limits
 from app.domain.spans import UNTRACED
@@ -135,7 +136,11 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
     openapi.install(app)
     # The last one added is the outermost.
     app.add_middleware(StrictUrl)
-    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=settings.max_body_bytes,
+        max_memory_bytes={"archive": largest_archive(memories.limits), "file": memories.limits.max_file_bytes},
+    )
     if settings.rate_limit:
         app.add_middleware(RateLimit, limits=settings.rate_limit)
     app.add_middleware(

@@ -61,7 +61,10 @@ MEANINGS: Mapping[str, Meaning] = {
     "version-mismatch": Meaning(
         "`If-Match` or `If-None-Match` does not hold; nothing was written.", "Read again and decide anew."
     ),
-    "body-too-large": Meaning("The body is over `TURNKEEPER_MAX_BODY_BYTES`.", "Send several smaller batches."),
+    "body-too-large": Meaning(
+        "The body is over `TURNKEEPER_MAX_BODY_BYTES`; an archive of a memory store, over what a full one takes.",
+        "Send several smaller batches.",
+    ),
     "context-too-large": Meaning(
         "The newest turn alone is over `max_context_tokens`; nothing was stored.",
         "Send a shorter message, or allow more.",

@@ -2,8 +2,9 @@
 
 import hashlib
 import hmac
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes, urlsplit
 
 import structlog
@@ -21,6 +22,7 @@ log = structlog.get_logger()
 
 REQUEST_ID = "X-Request-Id"
 _MAX_REQUEST_ID_LENGTH = 128
+_MEMORY_BODY = re.compile(r"/v1/memories/[^/]+/(archive|file)")
 
 # What answers without a credential.
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
@@ -149,19 +151,25 @@ class StrictUrl:
 
 
 class BodyLimit:
-    """Refuses a body that is announced as, or turns out, larger than the limit."""
+    """Refuses a body that is announced as, or turns out, larger than the limit.
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+    What is put into a memory store may be as large as the store's own limits allow (`max_memory_bytes`, by the last
+    segment of the path).
+    """
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int, max_memory_bytes: Mapping[str, int]) -> None:
         self.app = app
         self.max_bytes = max_bytes
+        self.max_memory_bytes = max_memory_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        most = self._most(scope)
         announced = Headers(scope=scope).get("content-length", "")
-        if announced.isdecimal() and int(announced) > self.max_bytes:
-            await problem_of_status(scope, 413, self._detail(), {"Connection": "close"})(scope, receive, send)
+        if announced.isdecimal() and int(announced) > most:
+            await problem_of_status(scope, 413, self._detail(most), {"Connection": "close"})(scope, receive, send)
             return
         received = 0
 
@@ -169,14 +177,18 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self.max_bytes:
-                raise HTTPException(413, self._detail(), {"Connection": "close"})
+            if received > most:
+                raise HTTPException(413, self._detail(most), {"Connection": "close"})
             return message
 
         await self.app(scope, limited, send)
 
-    def _detail(self) -> str:
-        return f"A request body has at most {self.max_bytes:,} bytes; send several smaller batches."
+    def _most(self, scope: Scope) -> int:
+        match = _MEMORY_BODY.fullmatch(scope["path"]) if scope["method"] == "PUT" else None
+        return max(self.max_bytes, self.max_memory_bytes.get(match[1], 0) if match else 0)
+
+    def _detail(self, most: int) -> str:
+        return f"A request body has at most {most:,} bytes here; send less at once."
 
 
 def _request_id(given: str | None) -> str:
