@@ -11,7 +11,7 @@ from app.api import schemas
 from app.api.dependencies import COMMON, OwnerId, Services, SessionId, Svc, problems
 from app.api.message_schemas import ref
 from app.api.wire import JsonResponse, JsonRoute
-from app.domain.errors import ToolNotFound
+from app.domain.errors import Fault, InvalidInput, ToolNotFound
 from app.domain.memory_definitions import ANTHROPIC_MEMORY_TOOL, MEMORY_TOOLS
 from app.domain.recall import CONVERSATION_SEARCH, CROSS_SESSION_SEARCH
 from app.domain.sessions import Session
@@ -43,17 +43,25 @@ async def list_tools(
         Literal["session", "user"] | None,
         Query(description="Only the tools of one session, or of all of a user's; without: all."),
     ] = None,
+    memory: Annotated[
+        Literal["six", "single"],
+        Query(
+            description="The six memory tools, or in their place the single one that Anthropic's API knows, which "
+            "is called `memory`: with `format=anthropic` only."
+        ),
+    ] = "six",
 ) -> Response:
     """List the tools for models.
 
     The definitions are ready to be put into a model request. Give the live agent the tools of scope `session`, a
     background agent those of scope `user`.
     """
-    tools = [*DEFINITIONS, *MEMORY_TOOLS]
+    single = memory == "single"
+    if single and shape != "anthropic":
+        raise InvalidInput(Fault(("query", "memory"), "Only format=anthropic has the single tool: send that, or six."))
+    tools = [*DEFINITIONS, *(() if single else MEMORY_TOOLS)]
     chosen = [tool for tool in tools if scope is None or tool.name != _NOT_IN[scope]]
-    # Whoever calls Anthropic's models has the choice between the six tools and the one that its API knows.
-    own = [ANTHROPIC_MEMORY_TOOL] if shape == "anthropic" else []
-    return JsonResponse({"tools": [*render(chosen, shape), *own]})
+    return JsonResponse({"tools": [*render(chosen, shape), *([ANTHROPIC_MEMORY_TOOL] if single else [])]})
 
 
 @router.post(

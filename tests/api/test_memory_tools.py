@@ -198,3 +198,22 @@ async def test_a_directory_may_be_deleted_with_a_slash_behind_it(client):
     await fill(client, "alice", FILES)
     assert (await client.delete("/v1/memories/alice/file", params={"path": "notes/"})).status_code == 204
     assert await files_of(client, "alice") == {"b.md": ""}
+
+
+SIX = {"MemoryView", "MemoryCreate", "MemoryStrReplace", "MemoryInsert", "MemoryDelete", "MemoryRename"}
+
+
+@pytest.mark.parametrize(("asked", "names"), [({}, SIX), ({"memory": "six"}, SIX), ({"memory": "single"}, {"memory"})])
+@pytest.mark.parametrize("scope", [{}, {"scope": "session"}, {"scope": "user"}], ids=str)
+async def test_a_caller_gets_one_set_of_memory_tools(shared_client, asked, names, scope):
+    tools = (await shared_client.get("/v1/tools", params={"format": "anthropic", **asked, **scope})).json()["tools"]
+    assert {tool["name"] for tool in tools if not tool["name"].endswith("_search")} == names
+    assert len(tools) == len(names) + (1 if scope else 2)
+
+
+@pytest.mark.parametrize("shape", ["openai", "mcp"])
+async def test_the_single_tool_is_there_for_anthropics_api_only(shared_client, shape):
+    refused = await shared_client.get("/v1/tools", params={"format": shape, "memory": "single"})
+    assert refused.status_code == 422
+    assert "format=anthropic" in refused.text
+    assert (await shared_client.get("/v1/tools", params={"format": "anthropic", "memory": "all"})).status_code == 422
