@@ -178,7 +178,7 @@ async def get_memory_prompt(
     store = _checked(store)
     return JsonResponse(
         {
-            "prompt": await svc.memory_prompts.prompt(store, preload=preload_index),
+            "prompt": "\n\n".join(await svc.memory_prompts.prompt(store, preload=preload_index)),
             "reminder": await svc.memory_prompts.reminder(store, consolidate=None),
         }
     )

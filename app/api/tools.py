@@ -58,7 +58,9 @@ async def list_tools(
     """
     single = memory == "single"
     if single and shape != "anthropic":
-        raise InvalidInput(Fault(("query", "memory"), "Only format=anthropic has the single tool: send that, or six."))
+        raise InvalidInput(
+            Fault(("query", "memory"), "Only format=anthropic has the single tool: send that, or six.")
+        )
     tools = [*DEFINITIONS, *(() if single else MEMORY_TOOLS)]
     chosen = [tool for tool in tools if scope is None or tool.name != _NOT_IN[scope]]
     return JsonResponse({"tools": [*render(chosen, shape), *([ANTHROPIC_MEMORY_TOOL] if single else [])]})

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from app.domain.errors import Fault, InvalidInput
+from app.domain.memory_lines import lines_of
 from app.domain.memory_paths import ROOT
 
 # The second is how the original spells it.
@@ -16,6 +18,7 @@ REMINDER = (
 
 # How much of the index is put into a prompt, where that is asked for.
 PRELOADED_LINES = 200
+PRELOADED_BYTES = 16_384
 
 
 def rendered(template: str) -> str:
@@ -29,10 +32,16 @@ def has_placeholder(template: str) -> bool:
     return any(placeholder in template for placeholder in PLACEHOLDERS)
 
 
-def with_index(prompt: str, index: str) -> str:
-    """The prompt followed by the beginning of the index."""
-    lines = index.splitlines()[:PRELOADED_LINES]
-    return "\n".join([prompt, "", f"## {ROOT}/MEMORY.md", "", *lines])
+def index_part(index: str) -> str:
+    """The beginning of the index, for a prompt: whole lines, but where one alone is too long."""
+    lines = lines_of(index)
+    ends = accumulate(len(line.encode()) + 1 for line in lines[:PRELOADED_LINES])
+    count = sum(end <= PRELOADED_BYTES + 1 for end in ends)
+    shown = lines[:count] if count or not lines else [lines[0].encode()[:PRELOADED_BYTES].decode(errors="ignore")]
+    more = (
+        [] if count == len(lines) else ["", f"(The index goes on: it has {len(lines)} lines. View {ROOT}/MEMORY.md.)"]
+    )
+    return "\n".join([f"## {ROOT}/MEMORY.md", "", *shown, *more])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

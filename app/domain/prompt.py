@@ -9,6 +9,7 @@ from app.domain.errors import ContextTooLarge
 from app.domain.events import Event
 from app.domain.messages import count_of_other_parts, text_of
 from app.domain.said import Said
+from app.domain.text import is_blank
 from app.domain.tokens import CountTokens
 
 Message = Mapping[str, Any]
@@ -42,7 +43,7 @@ class Draft:
     said: list[Said]
     stored_system: Event | None
     system: Sequence[Message]
-    memory_prompt: str | None = None
+    memory_prompt: Sequence[str] = ()
     also: frozenset[str]
     budget: Budget | None
     names: Mapping[int, str]
@@ -74,7 +75,7 @@ def build_prompt(
     stored_system: Event | None,
     system: Sequence[Message],
     also: frozenset[str],
-    memory_prompt: str | None = None,
+    memory_prompt: Sequence[str] = (),
 ) -> Prompt:
     last_question = max((place for place, one in enumerate(said) if one.type == "user"), default=-1)
     history = [one.event for one in said if one.event is not None]
@@ -140,19 +141,22 @@ def _tokens(one: Said, budget: Budget) -> int:
 
 
 def _system_messages(
-    stored: Event | None, system: Sequence[Message], also: frozenset[str], memory_prompt: str | None
+    stored: Event | None, system: Sequence[Message], also: frozenset[str], memory_prompt: Sequence[str]
 ) -> list[Message]:
     """The stored one first; an exact duplicate only once. Texts are never merged: prompt caching depends on it.
 
-    But the memory prompt, which is appended to the last one of the request; a stored one is never rewritten.
+    But the parts of the memory prompt, which are appended to the last one of the request; a stored one is never
+    rewritten. A part that is there already, put in by an application, is not put in again.
     """
     own = [] if stored is None else [replayed(stored.message, within_current_turn=False, also=also)]
     messages = list(_without_duplicates([*own, *system]))
-    if memory_prompt is None:
+    texts = [text_of(message) or "" for message in messages]
+    added = "\n\n".join(part for part in memory_prompt if not any(part in text for text in texts))
+    if not added:
         return messages
     if len(messages) == len(own):
-        return [*messages, {"role": "system", "content": memory_prompt}]
-    return [*messages[:-1], _with_text(messages[-1], memory_prompt)]
+        return [*messages, {"role": "system", "content": added}]
+    return [*messages[:-1], _with_text(messages[-1], added)]
 
 
 def _without_duplicates(messages: Sequence[Message]) -> Iterator[Message]:
@@ -167,6 +171,8 @@ def _without_duplicates(messages: Sequence[Message]) -> Iterator[Message]:
 
 def _with_text(message: Message, text: str) -> Message:
     content = message.get("content")
+    if is_blank(text_of(message) or "") and not count_of_other_parts(message):
+        return {**message, "content": text}
     if isinstance(content, str):
         return {**message, "content": f"{content}\n\n{text}"}
     return {**message, "content": [*(content or []), {"type": "text", "text": text}]}

@@ -175,11 +175,11 @@ class Chat:
             before_end=lambda: self._compact_inline(rounds),
         )
 
-    async def _memory_prompt(self, request: ChatRequest, store: str) -> str | None:
+    async def _memory_prompt(self, request: ChatRequest, store: str) -> list[str]:
         options = request.options
         if not options.long_term or not can_carry_tools(request.body):
-            return None
-        return await self.memory_prompts.text(store, consolidate=options.consolidate, preload=options.preload_index)
+            return []
+        return await self.memory_prompts.parts(store, consolidate=options.consolidate, preload=options.preload_index)
 
     def _store(self, request: ChatRequest, turn: Turn, question: Question, fingerprint: str) -> ReplyStore:
         appended = question.appended

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from app.domain.errors import FileNotFound
-from app.domain.memory_prompts import REMINDER, Consolidation, Requests, rendered, with_index
+from app.domain.memory_prompts import REMINDER, Consolidation, Requests, index_part, rendered
 from app.services.memories import Memories
 from app.storage import memories as storage
 
@@ -19,16 +19,16 @@ class MemoryPrompts:
     template: str
     trigger: Consolidation | None
 
-    async def prompt(self, store: str, *, preload: bool) -> str:
-        """The prompt of a store, with the beginning of its index where that is asked for."""
+    async def prompt(self, store: str, *, preload: bool) -> list[str]:
+        """The prompt of a store, and the beginning of its index where that is asked for and there is one."""
         prompt = rendered(self.template)
         if not preload:
-            return prompt
+            return [prompt]
         try:
             index = await self.memories.get(store, INDEX)
         except FileNotFound:
-            return prompt
-        return with_index(prompt, index.content)
+            return [prompt]
+        return [prompt, index_part(index.content)]
 
     async def reminder(self, store: str, *, consolidate: bool | None) -> str | None:
         """The reminder that is due with this request, which is counted. `consolidate` overrides the trigger."""
@@ -45,7 +45,7 @@ class MemoryPrompts:
             await storage.note_reminder(connection, store)
         return REMINDER
 
-    async def text(self, store: str, *, consolidate: bool | None, preload: bool) -> str:
-        """What goes to the system message of a chat."""
-        parts = [await self.prompt(store, preload=preload), await self.reminder(store, consolidate=consolidate)]
-        return "\n\n".join(filter(None, parts))
+    async def parts(self, store: str, *, consolidate: bool | None, preload: bool) -> list[str]:
+        """What goes to the system message of a chat, but what that holds already."""
+        reminder = await self.reminder(store, consolidate=consolidate)
+        return [*await self.prompt(store, preload=preload), *([] if reminder is None else [reminder])]

@@ -58,7 +58,7 @@ class Questions:
         await self._decided(request, Loaded(), said, fingerprint="")
 
     async def put(
-        self, request: ChatRequest, turn: Turn, *, fingerprint: str, memory_prompt: str | None = None
+        self, request: ChatRequest, turn: Turn, *, fingerprint: str, memory_prompt: Sequence[str] = ()
     ) -> Question:
         """Load the history, continue it by the request, and store what is new.
 
@@ -117,7 +117,7 @@ class Questions:
         said: list[Said],
         *,
         fingerprint: str,
-        memory_prompt: str | None = None,
+        memory_prompt: Sequence[str] = (),
     ) -> Question:
         storing = guards.stored_of(said, request.options.message_filter)
         sent = guards.without_broken_calls(said)

@@ -58,8 +58,8 @@ class ServiceTools:
 
 
 def can_carry_tools(body: Mapping[str, Any]) -> bool:
-    """Whether the model may call any."""
-    return body.get("tool_choice") != "none"
+    """Whether the model may call any: not with the fields of before `tools`, which do not mix with it."""
+    return body.get("tool_choice") != "none" and all(body.get(old) is None for old in ("functions", "function_call"))
 
 
 def added_to(body: Mapping[str, Any], *, recall: bool, memory: bool) -> list[ToolDefinition]:

@@ -243,6 +243,52 @@ async def test_a_request_that_wants_no_calls_gets_neither(chats):
     assert "tools" not in chats.upstream.requests[-1]
 
 
+@pytest.mark.parametrize(
+    "old", [{"functions": [{"name": "f", "parameters": {}}]}, {"function_call": "auto"}, {"function_call": "none"}]
+)
+async def test_a_request_of_the_old_style_gets_neither(chats, old):
+    await chats.say("q", memory={**LONG_TERM, "recall": True}, **old)
+    request = chats.upstream.requests[-1]
+    assert systems(request) == []
+    assert "tools" not in request
+    assert {name: request[name] for name in old} == old
+
+
+async def test_a_prompt_that_the_application_put_in_is_not_put_in_again(chats):
+    await put(chats.http, "MEMORY.md", "- [tea](tea.md): green\n")
+    served = await chats.http.get("/v1/memories/alice/prompt", params={"preload_index": True})
+    own = f"You are a cook.\n\n{served.json()['prompt']}\n\nAnswer briefly."
+    for asked in ({}, {"preload_index": True}):
+        await chats.say(f"s: {own}", "q", user_id="alice", memory={**LONG_TERM, **asked})
+        assert systems(chats.upstream.requests[-1]) == [own]
+        assert len(chats.upstream.requests[-1]["tools"]) == 6
+    await chats.say(f"s: {own}", "q", user_id="alice", memory={**LONG_TERM, "consolidate": True})
+    assert systems(chats.upstream.requests[-1]) == [f"{own}\n\n{REMINDER}"]
+    parts = [{"type": "text", "text": own}]
+    await chats.say({"role": "system", "content": parts}, "q", user_id="alice", memory=LONG_TERM)
+    assert systems(chats.upstream.requests[-1]) == [parts]
+
+
+@pytest.mark.parametrize("empty", ["", [{"type": "text", "text": ""}]], ids=["text", "parts"])
+async def test_an_empty_system_message_becomes_the_prompt(chats, empty):
+    await chats.say({"role": "system", "content": empty}, "q", memory=LONG_TERM)
+    assert systems(chats.upstream.requests[-1])[0].startswith("# Long-term memory")
+
+
+@pytest.mark.parametrize(
+    "index", ["word " * 100_000, ("é" * 100 + "\n") * 400, "x\n" * 100_000], ids=["line", "bytes", "lines"]
+)
+async def test_of_a_large_index_the_beginning_is_put_in(chats, index):
+    await put(chats.http, "MEMORY.md", index[:250_000])
+    await chats.say("q", user_id="alice", memory=LONG_TERM)
+    without = len(systems(chats.upstream.requests[-1])[0].encode())
+    await chats.say("q", user_id="alice", memory={**LONG_TERM, "preload_index": True})
+    prompt = systems(chats.upstream.requests[-1])[0]
+    assert len(prompt.encode()) - without < 16_700
+    assert len(prompt.splitlines()) < 200 + 70
+    assert "View /memories/MEMORY.md" in prompt
+
+
 async def test_a_reminder_comes_when_its_trigger_fires(database_url):
     async with chatting(database_url, memory_consolidation={"every_requests": 3}) as chats:
         for number in range(6):
@@ -259,6 +305,7 @@ async def test_the_index_is_put_in_where_that_is_asked_for(chats):
     prompt = systems(chats.upstream.requests[-1])[0]
     assert "what she eats" in prompt
     assert prompt.count("\nline") == 199
+    assert prompt.endswith("(The index goes on: it has 301 lines. View /memories/MEMORY.md.)")
 
 
 async def test_another_store_may_be_named(chats):

@@ -203,7 +203,9 @@ async def test_a_directory_may_be_deleted_with_a_slash_behind_it(client):
 SIX = {"MemoryView", "MemoryCreate", "MemoryStrReplace", "MemoryInsert", "MemoryDelete", "MemoryRename"}
 
 
-@pytest.mark.parametrize(("asked", "names"), [({}, SIX), ({"memory": "six"}, SIX), ({"memory": "single"}, {"memory"})])
+@pytest.mark.parametrize(
+    ("asked", "names"), [({}, SIX), ({"memory": "six"}, SIX), ({"memory": "single"}, {"memory"})]
+)
 @pytest.mark.parametrize("scope", [{}, {"scope": "session"}, {"scope": "user"}], ids=str)
 async def test_a_caller_gets_one_set_of_memory_tools(shared_client, asked, names, scope):
     tools = (await shared_client.get("/v1/tools", params={"format": "anthropic", **asked, **scope})).json()["tools"]
