@@ -41,6 +41,7 @@ ENUMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "EventType": ("Who speaks.", ("user", "assistant", "system", "tool")),
     "HistoryMode": ("Where the stored history goes in a prompt.", ("prepend", "replace")),
     "MatchMode": ("Whether one of the terms is enough, or all are needed.", ("any", "all")),
+    "MemoryToolSet": ("The six memory tools, or the single one of Anthropic's API.", ("six", "single")),
     "MessageFilterName": ("All messages, or those that say something.", ("all", "skip_empty")),
     "ToolFormat": ("Whose model requests the definitions go into.", ("openai", "anthropic", "mcp")),
     "ToolScope": ("The tools of one session, or of all of a user's.", ("session", "user")),

@@ -232,7 +232,7 @@ async def test_a_wrong_search_is_422(shared_client, body):
 async def test_tool_definitions_are_listed_in_three_formats(shared_client):
     for shape in ("openai", "anthropic", "mcp"):
         tools = (await shared_client.get("/v1/tools", params={"format": shape})).json()["tools"]
-        assert len(tools) == (9 if shape == "anthropic" else 8)
+        assert len(tools) == 8
     session = (await shared_client.get("/v1/tools", params={"scope": "session"})).json()["tools"]
     names = [tool["function"]["name"] for tool in session]
     assert "cross_session_search" not in names
