@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
 
+from tests.api.odd_messages import legal_messages
 from tests.clients.conftest import KEY
 from tests.clients.documented import DOCS, DOCUMENTED_URL, documented, said_twice
 from tests.upstream import Answer
@@ -87,6 +89,12 @@ def test_messages_go_through_it_as_they_are(program, client, memory, session):
     assert appended.appended == len(program.MESSAGES)
     assert [event["message"] for event in memory.log(session)] == program.MESSAGES
     assert [event.message.to_dict() for event in appended.events] == program.MESSAGES
+
+
+@given(legal_messages)
+def test_any_message_goes_through_it_as_it_is(program, message):
+    body = {"events": [{"message": message, "metadata": {}, "synthetic": False}]}
+    assert program.AppendRequest.from_dict(body).to_dict() == body
 
 
 def test_windows_are_read_as_events_and_as_a_prompt(program, client, session):
