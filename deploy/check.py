@@ -69,16 +69,21 @@ def _serve(image: Image, stack: ExitStack) -> None:
         "TURNKEEPER_DATABASE_URL": f"postgresql://postgres@127.0.0.1:{database}/turnkeeper",
         "TURNKEEPER_API_KEYS": KEY,
     }
-    image = replace(image, settings=settings)
+    for workers in ("1", "2"):
+        tell(f"with TURNKEEPER_WORKERS={workers}:")
+        _use(replace(image, settings=settings | {"TURNKEEPER_WORKERS": workers}), serve)
+
+
+def _use(image: Image, serve: list[str]) -> None:
     process = subprocess.Popen(image.command(*serve))
     try:
-        _use(image, process)
+        _live_and_end(image, process)
     finally:
         process.kill()
         process.wait()
 
 
-def _use(image: Image, process: "subprocess.Popen[bytes]") -> None:
+def _live_and_end(image: Image, process: "subprocess.Popen[bytes]") -> None:
     health = json.loads(image.stage.last("HEALTHCHECK").value.partition("CMD ")[2])
     deadline = time.monotonic() + PATIENCE_SECONDS
     while image.run(*health).returncode != 0:
@@ -99,12 +104,17 @@ def _use(image: Image, process: "subprocess.Popen[bytes]") -> None:
 
 def _ask_something(image: Image) -> None:
     port = image.settings["TURNKEEPER_PORT"]
-    path, event = "/v1/sessions/s/events", {"id": "1", "message": {"role": "user", "content": "Hello."}}
+    path, event = (
+        f"/v1/sessions/{time.time_ns()}/events",
+        {"id": "1", "message": {"role": "user", "content": "Hello."}},
+    )
     body = {"user_id": "alice", "events": [event]}
     _expect(_ask(port, "/readyz")[0] == 200, "ready: its database is migrated")
     _expect(_ask(port, path, body, key=None)[0] == 401, "refuses a request without a key")
     _expect(_ask(port, path, body)[0] == 201, "keeps an event")
     _expect(_ask(port, path)[1]["events"][0]["message"] == event["message"], "and gives it back")
+    _expect(_ask(port, "/metrics", key=None)[0] == 401, "keeps its figures from who has no key")
+    _expect("turnkeeper_requests_total{" in _ask(port, "/metrics")[1], "and tells them with one")
 
 
 def _ask(port: str, path: str, body: Any = None, *, key: str | None = KEY) -> tuple[int, Any]:
@@ -113,7 +123,8 @@ def _ask(port: str, path: str, body: Any = None, *, key: str | None = KEY) -> tu
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-            return answer.status, json.load(answer)
+            text = answer.read().decode()
+            return answer.status, json.loads(text) if text.startswith("{") else text
     except urllib.error.HTTPError as error:
         with error:
             return error.code, None

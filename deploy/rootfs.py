@@ -106,12 +106,9 @@ def _copy(instruction: Instruction, root: Path, work: str, built: dict[str, Path
 def mounted(root: Path, mount: Path, stack: ExitStack) -> Path:
     """The image as the compose file runs it: nothing in it can be written but /tmp."""
     mount.mkdir()
-    for options in (
-        ["--bind", root, mount],
-        ["-o", "remount,bind,ro", mount],
-        ["-t", "tmpfs", "tmpfs", mount / "tmp"],
-    ):
-        call("mount", *options)
+    call("mount", "--bind", root, mount)
+    call("mount", "-o", "remount,bind,ro", mount)
+    call("mount", "-t", "tmpfs", "tmpfs", mount / "tmp")
     stack.callback(call, "umount", "--recursive", mount)
     call("mount", "-t", "proc", "proc", mount / "proc")
     return mount

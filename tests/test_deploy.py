@@ -224,3 +224,14 @@ def labels_of_series():
     """The names of all series of the service, with the labels that they carry."""
     collectors = Metrics().registry._names_to_collectors
     return {name: set(collector._labelnames) for name, collector in collectors.items()}
+
+
+def test_the_page_names_settings_and_variables_that_there_are():
+    page = (ROOT / "docs/deploy.md").read_text()
+    assert set(re.findall(r"TURNKEEPER_\w+", page)) <= set(setting_names())
+    own = {"PUBLISH_ADDRESS", "POSTGRES_PASSWORD", *MONITORING}
+    assert (
+        own == set(re.findall(rf"\b({'|'.join(own)})\b", page)) == own & set(re.findall(r"[A-Z_]{5,}", COMPOSE_TEXT))
+    )
+    for target in re.findall(r"\]\(([^)#:]+)\)", page):
+        assert (ROOT / "docs" / target).exists(), target
