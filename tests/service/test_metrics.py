@@ -72,7 +72,7 @@ async def test_no_label_but_the_known_ones_and_few_values_of_each(http, upstream
     for number in range(30):
         await chat(http, f"s{number}", f"question {number}", user=f"u{number}", model=f"m{number}")
         await http.post(f"/v1/sessions/s{number}/compact", json=COMPACT)
-        await http.put(f"/v1/memories/shared:{number}/files/a{number}.md", content="x")
+        await http.put(f"/v1/memories/shared:{number}/file?path=a{number}.md", content="x")
     figures = await scraped(http, before)
     found = {}
     for sample in figures.samples():

@@ -49,7 +49,7 @@ def use(http, upstream):
     http.get(f"{path}/events", params={MARK: MARK})
     http.post(f"/v1/users/{MARK}/search", json={"query": MARK})
     http.post(f"/v1/users/{MARK}/tools/cross_session_search", json={"query": MARK, MARK: 1})
-    http.put(f"/v1/memories/{MARK}/files/{MARK}.md", content=MARK)
+    http.put(f"/v1/memories/{MARK}/file?path={MARK}.md", content=MARK)
     http.get(f"/{MARK}", headers={"Host": f"{MARK}.example"})
     http.get(path, headers={"Authorization": f"Bearer {MARK}-wrong"})
     http.get(f"/v1/sessions/%ff{MARK}")
