@@ -200,6 +200,8 @@ async def test_a_model_saves_in_two_steps_and_finds_it_in_the_next_session(chats
     )
     reply = await chats.say("I eat no meat.", session="first", user_id="alice", memory=LONG_TERM, stream=stream)
     assert reply["content"] == "I will remember that."
+    assert await text_of(chats.http, "user/diet.md") == saved["fileText"]
+    assert await text_of(chats.http, "MEMORY.md") == indexed["fileText"]
     chats.upstream.reset(
         Answer(
             calls=[("m3", "MemoryView", '{"path": "MEMORY.md"}'), ("m4", "MemoryView", '{"path": "user/diet.md"}')]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from app.domain.errors import MemoryRefused
 from app.domain.memory_archives import largest_archive, packed, unpacked
 from app.domain.memory_trees import Limits
+from tests.api.test_memory_tools import INSIDE
 
 CASES = int(os.environ.get("TURNKEEPER_TEST_CASES", "60"))
 ARCHIVE = "/v1/memories/{}/archive"
@@ -89,6 +90,7 @@ async def test_an_archive_that_cannot_be_taken_is_told_why_and_changes_nothing(c
     refused = await client.put(ARCHIVE.format("alice"), content=archive)
     assert refused.status_code == 422
     assert told in refused.json()["detail"]
+    assert not INSIDE.search(refused.json()["detail"])
     assert (await client.get(ARCHIVE.format("alice"))).content == packed(FILES)
 
 

@@ -1,21 +1,16 @@
-"""Memory stores: cases R, and random edits against a dict of path to text."""
+"""Memory stores: cases R."""
 
 import asyncio
 import json
-import os
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from app.domain.memory_files import Editor, Keeping
+from app.domain.memory_files import Keeping
 from app.domain.memory_trees import Limits
 from app.services import memory_tools
-from app.services.memories import Condition, Memories
+from app.services.memories import Memories
 
-CASES = int(os.environ.get("TURNKEEPER_TEST_CASES", "60"))
-BY = Editor(tool="test")
 _stores = count()
 
 
@@ -179,96 +174,3 @@ async def test_anthropics_commands_do_the_same(memories, store):
     assert await texts_of(memories, store) == {"b.md": "1\ntwo\n"}
     await call(memories, store, "memory", command="delete", path="/memories/b.md")
     assert await texts_of(memories, store) == {}
-
-
-paths = st.sampled_from(["a", "a/b", "a/b/c", "d.md", "ü/é", "ü", "..", "/x", "a//b", "", "."])
-texts = st.text(alphabet=st.sampled_from("ab\né"), max_size=12)
-edits = st.one_of(
-    st.tuples(st.just("create"), paths, texts),
-    st.tuples(st.just("replace"), paths, texts, texts),
-    st.tuples(st.just("insert"), paths, st.integers(-1, 6), texts),
-    st.tuples(st.just("delete"), paths),
-    st.tuples(st.just("rename"), paths, paths),
-)
-_HOSTILE = {"..", "/x", "a//b"}
-
-
-def edited(files, edit):
-    """The files after an edit, by rules of this test's own; None where it has to be refused."""
-    kind, path, *rest = edit
-    named = [path, *(rest if kind == "rename" else [])]
-    if any(one in _HOSTILE or one in {"", "."} for one in named):
-        return None
-    inside = [one for one in files if one == path or one.startswith(f"{path}/")]
-    if kind == "create":
-        return None if not _is_free(files, path) else {**files, path: rest[0]}
-    if kind == "delete":
-        return None if not inside else {one: text for one, text in files.items() if one not in inside}
-    if kind == "rename":
-        new = rest[0]
-        left = {one: text for one, text in files.items() if one not in inside}
-        if not inside or new == path or new.startswith(f"{path}/") or not _is_free(files, new, left):
-            return None
-        return left | {new + one.removeprefix(path): files[one] for one in inside}
-    return _changed(files, kind, path, *rest) if path in files else None
-
-
-def _changed(files, kind, path, what, new):
-    text = files[path]
-    if kind == "replace":
-        places = sum(text.startswith(what, at) for at in range(len(text))) if what else 0
-        return {**files, path: text.replace(what, new)} if places == 1 else None
-    lines = text.splitlines(keepends=True)
-    if not 0 <= what <= len(lines):
-        return None
-    added = [f"{one}\n" for one in (new.removesuffix("\n").split("\n") if new else [""])]
-    if what == len(lines) and text and not text.endswith("\n"):
-        return {**files, path: text + "".join(f"\n{one[:-1]}" for one in added)}
-    return {**files, path: "".join([*lines[:what], *added, *lines[what:]])}
-
-
-def _is_free(files, path, left=None):
-    """Whether a path has neither file nor directory, and no file stands above it."""
-    taken = any(one == path or one.startswith(f"{path}/") for one in files)
-    return not taken and not any(path.startswith(f"{one}/") for one in (files if left is None else left))
-
-
-async def do(memories, store, edit):
-    kind, path, *rest = edit
-    match kind:
-        case "create":
-            return await call(memories, store, "MemoryCreate", path=path, fileText=rest[0])
-        case "replace":
-            return await call(memories, store, "MemoryStrReplace", path=path, oldStr=rest[0], newStr=rest[1])
-        case "insert":
-            return await call(memories, store, "MemoryInsert", path=path, insertLine=rest[0], insertText=rest[1])
-        case "delete":
-            return await call(memories, store, "MemoryDelete", path=path)
-        case _:
-            return await call(memories, store, "MemoryRename", oldPath=path, newPath=rest[0])
-
-
-@settings(max_examples=CASES)
-@given(st.lists(edits, max_size=12))
-async def test_random_edits_agree_with_a_dict_after_every_step(memories, made):
-    store = f"random-{next(_stores)}"
-    files, history = {}, []
-    for edit in made:
-        expected = edited(files, edit)
-        answer = await do(memories, store, edit)
-        assert answer.startswith("Error: ") == (expected is None), (files, edit, answer)
-        files = files if expected is None else expected
-        assert await texts_of(memories, store) == files
-        history.append(dict(files))
-    # Any version of any file can be brought back, byte for byte.
-    for path in {path for files in history for path in files}:
-        kept = await memories.versions(store, path)
-        contents = {files[path] for files in history if path in files}
-        assert sum(one.bytes is not None for one in kept) >= len(contents)
-    for path, text in files.items():
-        newest = (await memories.versions(store, path))[0]
-        await memories.put(store, path, "overwritten", _ANY, BY)
-        assert (await memories.restore(store, path, newest.version, BY)).content == text
-
-
-_ANY = Condition()
