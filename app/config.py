@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from app.domain import json_values
+from app.domain.memory_trees import Limits
 from app.rates import Rates
 
 PREFIX = "TURNKEEPER_"
@@ -130,8 +131,15 @@ class Settings(BaseSettings):
     )
     memory_max_files: int = Field(1_000, gt=0, description="Files in one memory store.")
     memory_max_store_bytes: int = Field(16_777_216, gt=0, description="Bytes of all files in one memory store.")
-    memory_max_versions: int = Field(50, gt=0, description="Versions of a memory file that are kept.")
-    memory_version_days: int = Field(90, gt=0, description="How many days they are kept.")
+    memory_max_versions: int = Field(
+        50, gt=0, le=2**31 - 1, description="Versions of a memory file that are kept, the current one among them."
+    )
+    memory_version_days: int = Field(
+        90, gt=0, le=36_500, description="How many days a version is kept that another one came after."
+    )
+    memory_max_history_bytes: int = Field(
+        67_108_864, ge=0, description="Bytes of all earlier versions in one memory store; the oldest go first."
+    )
     pool_size: int = Field(10, ge=1, description="Database connections; searches get half as many of their own.")
     pool_timeout_seconds: float = Field(5, gt=0, description="How long a request waits for a connection (503).")
     statement_timeout_ms: int = Field(5_000, gt=0, description="How long one statement may run.")
@@ -144,6 +152,14 @@ class Settings(BaseSettings):
     )
     metrics_open: bool = Field(False, description="Whether `/metrics` is answered without a key.")
     max_body_bytes: int = Field(10_485_760, gt=0, description="Largest request body (413).")
+
+    @property
+    def memory_limits(self) -> Limits:
+        return Limits(
+            max_file_bytes=self.memory_max_file_bytes,
+            max_files=self.memory_max_files,
+            max_store_bytes=self.memory_max_store_bytes,
+        )
 
     @field_validator("api_keys", "allowed_hosts", "upstream_models", "upstream_replay_fields", mode="before")
     @classmethod

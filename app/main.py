@@ -21,7 +21,6 @@ from app.config import Settings
 from app.domain import tokens
 from app.domain.memory_archives import largest_archive
 from app.domain.memory_files import Keeping
-from app.domain.memory_trees import Limits
 from app.domain.spans import UNTRACED
 from app.llm.upstream import Upstream, UpstreamSettings
 from app.metrics import Metrics
@@ -180,12 +179,12 @@ def _upstream_settings(settings: Settings) -> UpstreamSettings:
 def _memories(db: Database, settings: Settings) -> Memories:
     return Memories(
         db=db,
-        limits=Limits(
-            max_file_bytes=settings.memory_max_file_bytes,
-            max_files=settings.memory_max_files,
-            max_store_bytes=settings.memory_max_store_bytes,
+        limits=settings.memory_limits,
+        keeping=Keeping(
+            max_versions=settings.memory_max_versions,
+            days=settings.memory_version_days,
+            max_bytes=settings.memory_max_history_bytes,
         ),
-        keeping=Keeping(max_versions=settings.memory_max_versions, days=settings.memory_version_days),
     )
 
 

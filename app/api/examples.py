@@ -221,11 +221,12 @@ EXAMPLES: Mapping[str, Example] = {
         "response": {
             "items": [
                 {
+                    "path": "user/preferences.md",
                     "version": 1,
                     "size": 34,
                     "deleted": False,
                     "edited_at": _THEN,
-                    "tool": "rest",
+                    "tool": "put",
                     "session_id": None,
                 }
             ]

@@ -1,35 +1,34 @@
 """Memory stores over HTTP: text files that a model curates, every version of them kept."""
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api import schemas
+from app.api.conditions import Conditions
 from app.api.dependencies import COMMON, Svc, problems
 from app.api.wire import JsonResponse, JsonRoute
 from app.domain import ids
 from app.domain.errors import Fault, InvalidInput
-from app.domain.memory_files import Editor, MemoryFile
-from app.services.memories import Condition
+from app.domain.memory_files import DeletedFile, Editor, MemoryFile
 
 router = APIRouter(prefix="/v1/memories/{store}", tags=["memory"], route_class=JsonRoute, responses=COMMON)
 
 _TEXT = "text/plain; charset=utf-8"
-_REST = Editor(tool="rest")
+_PUT, _DELETE, _RESTORE, _ARCHIVE = (Editor(tool=tool) for tool in ("put", "delete", "restore", "archive"))
 
 StoreId = Annotated[str, Path(description="A user's id, or `shared:NAME`.", examples=["alice"])]
 FilePath = Annotated[
     str, Query(description="Path from the root of the store, `/`-separated.", examples=["user/preferences.md"])
 ]
-IfMatch = Annotated[str | None, Header(alias="If-Match", description='The version that it must have, such as `"7"`.')]
-IfNoneMatch = Annotated[
-    str | None, Header(alias="If-None-Match", description="`*`: only when there is no such file.")
+Version = Annotated[
+    int | None, Query(ge=1, le=schemas.MAX_SEQ, description="What it was at this version, as its history lists them.")
 ]
 
 _CONTENT: dict[str, Any] = {"content": {"text/plain": {"schema": {"type": "string"}}}}
+_KNOWN: dict[str, Any] = {"description": "Not modified: who asks has it already, as `If-None-Match` says."}
 _ZIP: dict[str, Any] = {"content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}}}
 _ZIP_BODY = {"requestBody": {**_ZIP, "required": True, "description": "A zip of text files."}}
 # The type of the body is not looked at; not every generated client can send text.
@@ -51,26 +50,55 @@ class RestoreRequest(BaseModel):
     version: int = Field(ge=1, le=schemas.MAX_SEQ, description="A version of the file, as its history lists them.")
 
 
-@router.get("/files", response_model=schemas.MemoryFiles)
+@router.get("/files", response_model=schemas.MemoryFiles | schemas.DeletedFiles)
 async def list_memory_files(
-    store: StoreId, svc: Svc, prefix: Annotated[str, Query(description="Only what is at or below this path.")] = ""
+    store: StoreId,
+    svc: Svc,
+    prefix: Annotated[str, Query(description="Only what is at or below this path.")] = "",
+    deleted: Annotated[bool, Query(description="Those that are gone instead: to be restored, or purged.")] = False,
 ) -> Response:
     """List the files of a memory store.
 
-    Contents are left out; a store that nobody wrote to is empty.
+    Contents are left out; a store that nobody wrote to is empty. With `deleted`, the files that are gone are listed,
+    as long as something of them is kept.
     """
+    if deleted:
+        gone = await svc.memories.list_deleted(_checked(store), prefix)
+        return JsonResponse({"items": [_rendered_deleted(file) for file in gone]})
     found = await svc.memories.list_files(_checked(store), prefix)
     return JsonResponse({"items": [_rendered(file) for file in found]})
 
 
-@router.get("/file", responses={200: _CONTENT, **problems(404)}, response_class=Response)
-async def get_memory_file(store: StoreId, path: FilePath, svc: Svc) -> Response:
+@router.get("/file", responses={200: _CONTENT, 304: _KNOWN, **problems(404, 412)}, response_class=Response)
+async def get_memory_file(
+    store: StoreId, path: FilePath, svc: Svc, condition: Conditions, version: Version = None
+) -> Response:
     """Get a memory file.
 
-    The answer is the content itself, its `ETag` the version.
+    The answer is the content itself, as it is, or as it was at a version. Its `ETag` is that of no other state.
     """
-    file = await svc.memories.get(_checked(store), path)
+    file = await svc.memories.get(_checked(store), path, version)
+    condition.check_match(file)
+    if condition.is_known(file):
+        return Response(status_code=304, headers=_etag(file))
     return Response(file.content.encode(), media_type=_TEXT, headers=_etag(file))
+
+
+@router.head(
+    "/file",
+    responses={200: {"description": "There is one."}, 304: _KNOWN, **problems(404, 412)},
+    response_class=Response,
+)
+async def head_memory_file(
+    store: StoreId, path: FilePath, svc: Svc, condition: Conditions, version: Version = None
+) -> Response:
+    """Get the head of a memory file.
+
+    It is what GET answers, without the content.
+    """
+    answer = await get_memory_file(store, path, svc, condition, version)
+    answer.body = b""
+    return answer
 
 
 @router.put(
@@ -84,16 +112,14 @@ async def put_memory_file(
     path: FilePath,
     request: Request,
     svc: Svc,
-    if_match: IfMatch = None,
-    if_none_match: IfNoneMatch = None,
+    condition: Conditions,
 ) -> Response:
     """Create or replace a memory file.
 
-    The body, raw, is its content. What it replaces stays in the history.
+    The body, raw, is its content. What it replaces stays in the history; what it holds already is no edit.
     """
-    condition = _condition(if_match, if_none_match)
     content = _text(await request.body())
-    file, is_new = await svc.memories.put(_checked(store), path, content, condition, _REST)
+    file, is_new = await svc.memories.put(_checked(store), path, content, condition, _PUT)
     return JsonResponse(_rendered(file), 201 if is_new else 200, _etag(file))
 
 
@@ -102,14 +128,16 @@ async def delete_memory_file(
     store: StoreId,
     path: FilePath,
     svc: Svc,
-    if_match: IfMatch = None,
+    condition: Conditions,
     purge: Annotated[bool, Query(description="Forget all versions as well: they cannot be brought back.")] = False,
 ) -> Response:
     """Delete a memory file or directory.
 
-    A directory goes with everything in it. The versions stay and can be restored, unless they are purged.
+    A directory goes with everything in it. The versions stay and can be restored, unless they are purged: then
+    nothing is left of a file, also under its earlier names, nor of what was deleted there before. The empty path,
+    purged, is the whole store with all that is known of it.
     """
-    await svc.memories.remove(_checked(store), path, _condition(if_match, None), _REST, purge=purge)
+    await svc.memories.remove(_checked(store), path, condition, _DELETE, purge=purge)
     return Response(status_code=204)
 
 
@@ -117,11 +145,12 @@ async def delete_memory_file(
 async def list_memory_file_versions(store: StoreId, path: FilePath, svc: Svc) -> Response:
     """List the versions of a memory file.
 
-    They come newest first, also when the file is deleted by now.
+    They come newest first, also when the file is deleted by now, and from before it was renamed.
     """
     found = await svc.memories.versions(_checked(store), path)
     items = [
         {
+            "path": one.path,
             "version": one.version,
             "size": one.bytes,
             "deleted": one.bytes is None,
@@ -140,7 +169,7 @@ async def restore_memory_file(store: StoreId, path: FilePath, body: RestoreReque
 
     The file becomes what it was, as a new version; a deleted one is there again.
     """
-    file = await svc.memories.restore(_checked(store), path, body.version, _REST)
+    file = await svc.memories.restore(_checked(store), path, body.version, _RESTORE)
     return JsonResponse(_rendered(file), headers=_etag(file))
 
 
@@ -159,7 +188,7 @@ async def put_memory_archive(store: StoreId, request: Request, svc: Svc) -> Resp
 
     All its files are taken or none. What is replaced stays in the history.
     """
-    found = await svc.memories.replace(_checked(store), await request.body(), _REST)
+    found = await svc.memories.replace(_checked(store), await request.body(), _ARCHIVE)
     return JsonResponse({"items": [_rendered(file) for file in found]})
 
 
@@ -195,19 +224,12 @@ def _rendered(file: MemoryFile) -> Mapping[str, Any]:
     return {"path": file.path, "size": file.bytes, "version": file.version, "updated_at": file.updated_at}
 
 
+def _rendered_deleted(file: DeletedFile) -> Mapping[str, Any]:
+    return {"path": file.path, "size": file.bytes, "version": file.version, "deleted_at": file.deleted_at}
+
+
 def _etag(file: MemoryFile) -> dict[str, str]:
-    return {"ETag": f'"{file.version}"'}
-
-
-def _condition(if_match: str | None, if_none_match: str | None) -> Condition:
-    if if_none_match is not None and if_none_match.strip() != "*":
-        raise InvalidInput(Fault(("header", "If-None-Match"), "Only * is understood: when there is no such file."))
-    if if_match is None:
-        return Condition(absent=if_none_match is not None)
-    match = re.fullmatch(r'\s*"(\d{1,18})"\s*', if_match, re.ASCII)
-    if not match:
-        raise InvalidInput(Fault(("header", "If-Match"), 'Send one version in quotes, such as If-Match: "7".'))
-    return Condition(version=int(match[1]), absent=if_none_match is not None)
+    return {"ETag": f'"{file.tag}"'}
 
 
 def _text(body: bytes) -> str:

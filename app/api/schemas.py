@@ -352,11 +352,11 @@ class Readiness(BaseModel):
 
 
 class MemoryFileOut(BaseModel):
-    """A file of a memory store; its ETag is the version."""
+    """A file of a memory store."""
 
     path: str = Field(description="Path from the root of the store.")
     size: int = Field(description="Bytes of UTF-8.")
-    version: int = Field(description="Rises with each edit; what `If-Match` names.")
+    version: int = Field(description="Rises with each edit of the store.")
     updated_at: datetime = Field(description="When it was last edited.")
 
 
@@ -366,14 +366,32 @@ class MemoryFiles(BaseModel):
     items: list[MemoryFileOut] = Field(description="The files, by path.")
 
 
+class DeletedFileOut(BaseModel):
+    """A file of a memory store that is gone; its history is kept."""
+
+    path: str = Field(description="The path that it had last.")
+    size: int | None = Field(description="Bytes of its last content; null where that is not kept any more.")
+    version: int | None = Field(description="The version of its last content, which brings it back.")
+    deleted_at: datetime = Field(description="When it was deleted.")
+
+
+class DeletedFiles(BaseModel):
+    """The deleted files of a memory store."""
+
+    items: list[DeletedFileOut] = Field(description="The deleted files, by path.")
+
+
 class FileVersionOut(BaseModel):
     """What one edit made of a file."""
 
+    path: str = Field(description="The path that the edit was made at; a history follows a file that is renamed.")
     version: int = Field(description="The version that the edit made.")
-    size: int | None = Field(description="Bytes of UTF-8; null where the edit deleted the file.")
-    deleted: bool = Field(description="Whether the edit deleted the file.")
+    size: int | None = Field(description="Bytes of UTF-8; null where the edit deleted the file, or moved it away.")
+    deleted: bool = Field(description="Whether the edit left nothing at this path.")
     edited_at: datetime = Field(description="When the edit was made.")
-    tool: str = Field(description="The tool that made the edit, or `rest`.")
+    tool: str = Field(
+        description="What made the edit: the name of a tool, or `put`, `delete`, `restore` or `archive` of this API."
+    )
     session_id: str | None = Field(description="The conversation in which a model made it.")
 
 

@@ -5,6 +5,7 @@ import io
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from app.cli.database import open_database
 from app.config import Settings, load_settings
 from app.domain import ids, json_values, tokens
 from app.domain.errors import DatabaseUnavailable, DomainError
-from app.domain.exports import SessionRecord, line_of
+from app.domain.exports import MemoryRecord, kind_of, line_of
 from app.domain.sessions import Lifetime
 from app.importing.formats import HEAD_LENGTH, PARSERS, Format, detect
 from app.importing.records import BadRecord, Origin, Record
@@ -87,9 +88,9 @@ def import_files(
         session_id=session,
         lifetime=Lifetime(ttl_seconds=ttl_seconds),
     )
-    command = _Import(origin, format_, quiet=quiet)
+    command = _Import(settings, origin, format_, quiet=quiet)
     with _explained():
-        asyncio.run(command.run(settings, files))
+        asyncio.run(command.run(files))
     raise typer.Exit(command.exit_code)
 
 
@@ -103,8 +104,12 @@ def export(
     """Export sessions with their logs as NDJSON, which `turnkeeper import` reads back without loss."""
     settings = load_settings()
     with _explained(), _target(output) as target:
-        sessions, events = asyncio.run(_export(settings, target, user=user, session=session))
-    _say(f"{sessions:,} sessions and {events:,} events exported.")
+        told = asyncio.run(_export(settings, target, user=user, session=session))
+    sessions, events, versions = (told[kind] for kind in ("session", "event", "memory"))
+    parts = [f"{sessions:,} sessions", f"{events:,} events"]
+    if session is None:
+        parts.append(f"{versions:,} versions of {told['file']:,} memory files")
+    _say(f"{', '.join(parts)} exported.")
     if session is not None and not sessions:
         raise typer.Exit(FAILED)
 
@@ -116,7 +121,8 @@ class _Unreadable(Exception):
 class _Import:
     """One run of the command over its files."""
 
-    def __init__(self, origin: Origin, format_: Format | None, *, quiet: bool) -> None:
+    def __init__(self, settings: Settings, origin: Origin, format_: Format | None, *, quiet: bool) -> None:
+        self._settings = settings
         self._origin = origin
         self._format = format_
         self._quiet = quiet
@@ -133,12 +139,12 @@ class _Import:
 
     @property
     def exit_code(self) -> int:
-        if self._unreadable or (self._tally.bad and not self._tally.sessions):
+        if self._unreadable or (self._tally.bad and not self._tally.took_any):
             return FAILED
         return SOME_BAD if self._tally.bad else 0
 
-    async def run(self, settings: Settings, files: Iterable[Path]) -> None:
-        async with open_database(settings) as db:
+    async def run(self, files: Iterable[Path]) -> None:
+        async with open_database(self._settings) as db:
             started = time.monotonic()
             with self._progress:
                 for file in files:
@@ -160,7 +166,9 @@ class _Import:
                 ascii(file.name)[1:-1], total=os.fstat(source.fileno()).st_size or None, records=0
             )
             records = self._watched(parse(source, replace(self._origin, stem=file.stem)), source, task)
-            await import_records(db, records, self._tally, lambda bad: self._report(file, bad))
+            await import_records(
+                db, records, self._tally, lambda bad: self._report(file, bad), limits=self._settings.memory_limits
+            )
 
     def _format_of(self, head: bytes) -> Format:
         found = self._format or detect(head)
@@ -193,8 +201,11 @@ class _Import:
             f"{tally.known:,} already there",
             f"{tally.bad:,} bad records",
         ]
-        if tally.versions:
-            parts.append(f"{tally.versions:,} versions of memory files")
+        if tally.memory.added or tally.memory.known:
+            parts.append(
+                f"{tally.memory.added:,} versions of memory files added, {tally.memory.known:,} already there, "
+                f"{tally.memory.files:,} files changed"
+            )
         if tally.expired:
             parts.append(f"{tally.expired:,} expired sessions")
         if tally.left_out:
@@ -205,14 +216,17 @@ class _Import:
         _say(text, self._progress.console)
 
 
-async def _export(settings: Settings, target: BinaryIO, *, user: str | None, session: str | None) -> tuple[int, int]:
-    sessions = records = 0
+async def _export(settings: Settings, target: BinaryIO, *, user: str | None, session: str | None) -> Counter[str]:
+    """How many records of each kind were written, and of how many files (`file`) the versions are."""
+    told: Counter[str] = Counter()
+    paths: set[tuple[str, str]] = set()
     async with open_database(settings) as db:
         async for batch in transfer.export(db, user_id=user, session_id=session):
             target.writelines(f"{json_values.encode(line_of(record))}\n".encode() for record in batch)
-            sessions += sum(isinstance(record, SessionRecord) for record in batch)
-            records += len(batch)
-    return sessions, records - sessions
+            told.update(map(kind_of, batch))
+            paths |= {(record.store, record.path) for record in batch if isinstance(record, MemoryRecord)}
+    told["file"] = len(paths)
+    return told
 
 
 @contextmanager

@@ -5,6 +5,7 @@ One record is one line. These are msgspec structs, not dataclasses: they are the
 
 from datetime import datetime
 from typing import Annotated, Any
+from uuid import UUID
 
 from msgspec import Meta, Struct, structs
 
@@ -63,16 +64,19 @@ class EventRecord(Struct, tag_field="kind", tag="event", kw_only=True, frozen=Tr
 class MemoryRecord(Struct, tag_field="kind", tag="memory", kw_only=True, frozen=True, forbid_unknown_fields=True):
     """What an edit made of a file of a memory store; `content` is null where it deleted the file.
 
-    The file is what its latest version says.
+    The file is what its version with the greatest (edited_at, version) says.
     """
 
     store: str
     path: str
-    version: Count
+    # Room for edits to come, whose numbers have to fit as well.
+    version: Annotated[int, Meta(ge=1, le=2**52)]
     content: str | None
     edited_at: Instant
     tool: str
     session_id: str | None
+    # What the file is called by inside, under every path that it had; exports of earlier versions do not tell.
+    file: UUID | None = None
 
 
 ExportRecord = SessionRecord | EventRecord | MemoryRecord

@@ -91,19 +91,19 @@ def moved(sizes: Sizes, old: str, new: str) -> dict[str, str]:
 def require_room(sizes: Sizes, changes: Mapping[str, int | None], limits: Limits) -> None:
     """Raises MemoryRefused when the files would be too large or too many. `changes`: sizes, None for what goes."""
     for path, size in changes.items():
-        if size is not None and size > limits.max_file_bytes:
+        if size is not None and size > max(limits.max_file_bytes, sizes.get(path, 0)):
             raise MemoryRefused(
                 f"{shown(path)} would have {size:,} bytes; a file has at most {limits.max_file_bytes:,}. "
                 "Split it, or keep what matters."
             )
     after = {path: size for path, size in {**sizes, **changes}.items() if size is not None}
-    grows = len(after) > len(sizes) or _total(after.values()) > _total(sizes.values())
-    if grows and len(after) > limits.max_files:
+    # Where the limits were lowered, what takes no more than before goes on.
+    if len(after) > max(limits.max_files, len(sizes)):
         raise MemoryRefused(
             f"The memory would have {len(after):,} files; it has at most {limits.max_files:,}. "
             "Delete some first, or write into one that there is."
         )
-    if grows and _total(after.values()) > limits.max_store_bytes:
+    if _total(after.values()) > max(limits.max_store_bytes, _total(sizes.values())):
         raise MemoryRefused(
             f"The memory would have {_total(after.values()):,} bytes; it has at most {limits.max_store_bytes:,}. "
             "Delete or shorten what is no longer needed."

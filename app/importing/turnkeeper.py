@@ -80,9 +80,28 @@ def _fault_of_memory(record: MemoryRecord) -> str | None:
             return f"The path {record.path!r} is not in its plain form."
     except MemoryRefused as error:
         return str(error)
-    if "\0" in record.tool + (record.session_id or "") + (record.content or ""):
-        return "A memory holds no NUL character."
-    return ids.fault_of_store_id(record.store) or _fault_of_instants(record.edited_at)
+    return (
+        ids.fault_of_store_id(record.store)
+        or _fault_of_content(record.content or "")
+        or _fault_of_editor("tool", record.tool)
+        or _fault_of_editor("session_id", record.session_id)
+        or _fault_of_instants(record.edited_at)
+    )
+
+
+def _fault_of_content(content: str) -> str | None:
+    if "\0" in content:
+        return "A memory holds no NUL character (U+0000)."
+    try:
+        content.encode()
+    except UnicodeEncodeError:
+        return r"The content holds a lone surrogate (\ud800 to \udfff), or bytes that are not UTF-8."
+    return None
+
+
+def _fault_of_editor(name: str, value: str | None) -> str | None:
+    fault = None if value is None else ids.fault_of_id(value)
+    return f"{name}: {fault}" if fault else None
 
 
 def _fault_of_event(record: EventRecord) -> str | None:

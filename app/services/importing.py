@@ -17,10 +17,12 @@ from app.domain.errors import (
 )
 from app.domain.events import NewEvent
 from app.domain.exports import EventRecord, SessionRecord
+from app.domain.memory_trees import Limits
 from app.domain.sessions import NewSession
 from app.importing.records import BadRecord, FoundEvent, FoundMemory, FoundSession, Record
 from app.services.append import append_events
-from app.storage import memories, transfer
+from app.services.importing_memories import MemoryImport, MemoryTally
+from app.storage import transfer
 from app.storage.database import Database
 
 # What one statement writes.
@@ -41,10 +43,7 @@ Report = Callable[[BadRecord], None]
 
 @dataclass(slots=True)
 class Tally:
-    """What an import did so far. `left_out` are events of sessions that were refused or have expired.
-
-    `versions` are those of memory files.
-    """
+    """What an import did so far. `left_out` are events of sessions that were refused or have expired."""
 
     sessions: int = 0
     added: int = 0
@@ -52,12 +51,23 @@ class Tally:
     bad: int = 0
     expired: int = 0
     left_out: int = 0
-    versions: int = 0
+    memory: MemoryTally = field(default_factory=MemoryTally)
+
+    @property
+    def took_any(self) -> bool:
+        """Whether anything of the file was of use."""
+        return bool(self.sessions or self.memory.added or self.memory.known)
 
 
-async def import_records(db: Database, records: Iterable[Record], tally: Tally, report: Report) -> None:
-    """Write what a parser finds. Raises DatabaseUnavailable and Overloaded; running it again goes on from there."""
+async def import_records(
+    db: Database, records: Iterable[Record], tally: Tally, report: Report, *, limits: Limits | None = None
+) -> None:
+    """Write what a parser finds. Raises DatabaseUnavailable and Overloaded; running it again goes on from there.
+
+    `limits` are those of memory stores; None: there are none.
+    """
     run = _Import(db, tally, report)
+    memories = MemoryImport(db=db, limits=limits, tally=tally.memory, report=run.report)
     lanes: list[asyncio.Task[None] | None] = [None] * LANES
     try:
         async for chunk in _chunks(records):
@@ -65,12 +75,13 @@ async def import_records(db: Database, records: Iterable[Record], tally: Tally, 
                 run.report(chunk)
                 continue
             if isinstance(chunk, FoundMemory):
-                await run.restore_memory(chunk)
+                await memories.add(chunk)
                 continue
             # A session stays in its lane, and so its events stay in order.
             lane = crc32(chunk.session.id.encode()) % LANES
             await _done(lanes[lane])
             lanes[lane] = asyncio.create_task(run.write(chunk))
+        await memories.finish()
         for task in lanes:
             await _done(task)
     finally:
@@ -145,15 +156,6 @@ class _Import:
     def report(self, bad: BadRecord) -> None:
         self._tally.bad += 1
         self._report(bad)
-
-    async def restore_memory(self, found: FoundMemory) -> None:
-        async with self._db.transaction() as connection:
-            added = await memories.restore(connection, found.record)
-        if added is None:
-            reason = f"The store {found.record.store!r} has another version of {found.record.path!r} in its place."
-            self.report(BadRecord(place=found.place, reason=reason))
-        else:
-            self._tally.versions += added
 
     async def write(self, chunk: _Chunk) -> None:
         session, events = chunk.session, list(chunk.events.values())

@@ -5,28 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.domain import memory_paths, memory_texts, memory_trees, memory_views
-from app.domain.errors import FileNotFound, FileVersionMismatch, FileVersionNotFound, MemoryRefused
+from app.domain.conditions import Condition
+from app.domain.errors import FileNotFound, FileVersionNotFound, MemoryRefused
 from app.domain.memory_archives import packed, unpacked
-from app.domain.memory_files import Editor, FileVersion, Keeping, MemoryFile
+from app.domain.memory_files import DeletedFile, Editor, FileVersion, Keeping, MemoryFile
 from app.domain.memory_lines import lines_of
 from app.domain.memory_paths import entry_path, file_path, normalised, shown
 from app.domain.memory_trees import Limits, size_of
 from app.storage import memories, sessions
+from app.storage import memory_histories as histories
 from app.storage.database import Connection, Database
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """What has to hold of a file before it is written: its version, or that there is none (`absent`)."""
-
-    version: int | None = None
-    absent: bool = False
-
-    def check(self, file: MemoryFile | None) -> None:
-        """Raises FileVersionMismatch."""
-        actual = None if file is None else file.version
-        if (self.absent and file is not None) or (self.version is not None and self.version != actual):
-            raise FileVersionMismatch(actual)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +49,8 @@ class Memories:
             edit = await self._begin(connection, store, by)
             text = await self._text(connection, edit, path)
             changed, snippet = memory_texts.replaced(shown(path), text, old, new)
-            await self._write(connection, edit, {path: changed}, by)
+            if changed != text:
+                await self._write(connection, edit, {path: changed}, by)
         return f"Edited {shown(path)}. The place now is:\n{snippet}"
 
     async def insert(self, store: str, path: str, after: int, new: str, by: Editor) -> str:
@@ -107,7 +96,7 @@ class Memories:
             contents = await memories.files(connection, store, list(moves))
             changes: dict[str, str | None] = dict.fromkeys(moves)
             changes |= {moves[path]: file.content for path, file in contents.items()}
-            await self._write(connection, edit, changes, by)
+            await self._write(connection, edit, changes, by, moves=moves)
         return f"Renamed {shown(old)} to {shown(new)}."
 
     # What a program does
@@ -117,10 +106,17 @@ class Memories:
         async with self.db.reading() as connection:
             return await memories.listed(connection, store, normalised(prefix))
 
-    async def get(self, store: str, path: str) -> MemoryFile:
-        """Raises FileNotFound."""
+    async def list_deleted(self, store: str, prefix: str) -> list[DeletedFile]:
+        """The files at or below a path that are gone, and of which something is kept."""
+        async with self.db.reading() as connection:
+            return await histories.deleted(connection, store, normalised(prefix))
+
+    async def get(self, store: str, path: str, version: int | None = None) -> MemoryFile:
+        """A file, or what it was at a version. Raises FileNotFound, FileVersionNotFound."""
         path = file_path(path)
         async with self.db.reading() as connection:
+            if version is not None:
+                return await _version(connection, store, path, version)
             found = await memories.files(connection, store, [path])
             if path not in found:
                 below = await memories.listed(connection, store, path)
@@ -136,21 +132,25 @@ class Memories:
             edit = await self._begin(connection, store, by)
             before = (await memories.files(connection, store, [path])).get(path)
             condition.check(before)
-            if before is None:
-                memory_trees.require_free(edit.sizes, path)
-            await self._write(connection, edit, {path: content}, by)
-            return (await memories.files(connection, store, [path]))[path], before is None
+            return await self._replaced(connection, edit, path, content, before, by), before is None
 
     async def remove(self, store: str, path: str, condition: Condition, by: Editor, *, purge: bool) -> None:
-        """Delete a file or directory; `purge` forgets its versions, too, also of what was deleted before."""
-        path = entry_path(path)
+        """Delete a file or directory; `purge` forgets its versions, too, also of what was deleted before.
+
+        Only with `purge` the path may be the root: then nothing at all is left of the store. Raises FileNotFound,
+        FileVersionMismatch.
+        """
+        path = normalised(path) if purge else entry_path(path)
         async with self.db.transaction() as connection:
             edit = await self._begin(connection, store, by)
             condition.check((await memories.files(connection, store, [path])).get(path))
+            if not path:
+                await memories.erase(connection, store)
+                return
             gone = [file for file in edit.sizes if file == path or memory_paths.is_within(file, path)]
             if gone:
                 await self._write(connection, edit, dict.fromkeys(gone), by)
-            forgotten = await memories.purge(connection, store, path) if purge else 0
+            forgotten = await histories.purge(connection, store, path) if purge else 0
             if not gone and not forgotten:
                 raise FileNotFound(path)
 
@@ -158,7 +158,7 @@ class Memories:
         """Newest first. Raises FileNotFound when nothing is known of the path."""
         path = file_path(path)
         async with self.db.reading() as connection:
-            found = await memories.versions(connection, store, path)
+            found = await histories.versions(connection, store, path)
         if not found:
             raise FileNotFound(path)
         return found
@@ -168,13 +168,9 @@ class Memories:
         path = file_path(path)
         async with self.db.transaction() as connection:
             edit = await self._begin(connection, store, by)
-            content = await memories.content_of(connection, store, path, version)
-            if content is None:
-                raise FileVersionNotFound(path, version)
-            if path not in edit.sizes:
-                memory_trees.require_free(edit.sizes, path)
-            await self._write(connection, edit, {path: content}, by)
-            return (await memories.files(connection, store, [path]))[path]
+            content = (await _version(connection, store, path, version)).content
+            before = (await memories.files(connection, store, [path])).get(path)
+            return await self._replaced(connection, edit, path, content, before, by)
 
     async def archive(self, store: str) -> bytes:
         """The zip of all files."""
@@ -203,33 +199,50 @@ class Memories:
 
     async def _begin(self, connection: Connection, store: str, by: Editor) -> "_Edit":
         """Raises SessionNotFound when the session that the edit is made through is gone."""
-        last = await memories.lock(connection, store)
+        locked = await memories.lock(connection, store)
         # Under the lock that erasing a user takes first: an edit comes before it, and is erased, or not at all.
         if by.session is not None:
             await sessions.get_by_key(connection, by.session)
-        return _Edit(store=store, last=last, sizes=await memories.sizes(connection, store))
+        return _Edit(locked=locked, sizes=await memories.sizes(connection, store))
 
     async def _text(self, connection: Connection, edit: "_Edit", path: str) -> str:
-        found = await memories.files(connection, edit.store, [path])
+        found = await memories.files(connection, edit.locked.store, [path])
         if path in found:
             return found[path].content
         raise _no_file(edit.sizes, path)
 
+    async def _replaced(
+        self, connection: Connection, edit: "_Edit", path: str, content: str, before: MemoryFile | None, by: Editor
+    ) -> MemoryFile:
+        """The file with this content; one that has it already is left as it is."""
+        if before is None:
+            memory_trees.require_free(edit.sizes, path)
+        elif before.content == content:
+            return before
+        await self._write(connection, edit, {path: content}, by)
+        return (await memories.files(connection, edit.locked.store, [path]))[path]
+
     async def _write(
-        self, connection: Connection, edit: "_Edit", changes: Mapping[str, str | None], by: Editor
+        self,
+        connection: Connection,
+        edit: "_Edit",
+        changes: Mapping[str, str | None],
+        by: Editor,
+        *,
+        moves: Mapping[str, str] | None = None,
     ) -> None:
         _require_text(changes)
-        sizes = {path: None if content is None else size_of(content) for path, content in changes.items()}
-        memory_trees.require_room(edit.sizes, sizes, self.limits)
-        await memories.write(connection, edit.store, changes, last=edit.last, by=by, keeping=self.keeping)
+        if moves is None:  # What only moves takes no more room than it did.
+            sizes = {path: None if content is None else size_of(content) for path, content in changes.items()}
+            memory_trees.require_room(edit.sizes, sizes, self.limits)
+        await memories.write(connection, edit.locked, changes, by=by, keeping=self.keeping, moves=moves)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Edit:
-    """A store that is locked: its files' sizes, and the number of its latest edit."""
+    """A store that is locked, and the sizes of its files."""
 
-    store: str
-    last: int
+    locked: memories.Locked
     sizes: Mapping[str, int]
 
 
@@ -237,6 +250,13 @@ def _no_file(sizes: Mapping[str, int], path: str) -> MemoryRefused:
     if memory_trees.is_directory(sizes, path):
         return MemoryRefused(f"{shown(path)} is a directory. View it, and name a file in it.")
     return memory_trees.not_found(sizes, path)
+
+
+async def _version(connection: Connection, store: str, path: str, version: int) -> MemoryFile:
+    found = await histories.version(connection, store, path, version)
+    if found is None:
+        raise FileVersionNotFound(path, version)
+    return found
 
 
 def _require_text(changes: Mapping[str, str | None]) -> None:

@@ -1,18 +1,21 @@
 """Memory stores in PostgreSQL. Edits of a store follow one another under the lock of its row."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import text
 
-from app.domain.exports import MemoryRecord
-from app.domain.memory_files import Editor, FileVersion, Keeping, MemoryFile
+from app.domain.memory_files import Editor, Keeping, MemoryFile
+from app.storage import memory_histories as histories
 from app.storage.database import Connection
 
+# The time is told once the lock is there: so the times of edits are in the order of the edits.
 _LOCK = text("""
 INSERT INTO memory_stores (store) VALUES (:store)
 ON CONFLICT (store) DO UPDATE SET last_version = memory_stores.last_version
-RETURNING last_version
+RETURNING last_version, clock_timestamp() AS at
 """)
 
 _REQUEST = text("""
@@ -33,74 +36,41 @@ WHERE store = :store AND (CAST(:prefix AS text) = '' OR path = :prefix OR starts
 ORDER BY path
 """)
 
-_DELETE = text("DELETE FROM memory_files WHERE store = :store AND path = ANY(CAST(:paths AS text[]))")
-
-_WRITE = text("""
-INSERT INTO memory_files (store, path, content, bytes, version, updated_at)
-SELECT :store, i.path, i.content, i.bytes, i.version, now()
-FROM unnest(CAST(:paths AS text[]), CAST(:contents AS text[]), CAST(:sizes AS int[]), CAST(:versions AS bigint[]))
-     AS i (path, content, bytes, version)
-ON CONFLICT (store, path) DO UPDATE SET
-    content = EXCLUDED.content, bytes = EXCLUDED.bytes, version = EXCLUDED.version, updated_at = EXCLUDED.updated_at
-""")
-
-_REMEMBER = text("""
-INSERT INTO memory_versions (store, path, version, content, edited_at, tool, session_id)
-SELECT :store, i.path, i.version, i.content, now(), :tool, :session_id
-FROM unnest(CAST(:paths AS text[]), CAST(:contents AS text[]), CAST(:versions AS bigint[]))
-     AS i (path, content, version)
-""")
-
-_COUNT = text("UPDATE memory_stores SET last_version = :last WHERE store = :store")
-
-_FORGET_OLD = text("""
-DELETE FROM memory_versions v WHERE v.store = :store AND v.path = ANY(CAST(:paths AS text[])) AND (
-    v.edited_at < now() - CAST(:days AS int) * interval '1 day'
-    OR v.version <= (
-        SELECT version FROM memory_versions o WHERE o.store = :store AND o.path = v.path
-        ORDER BY version DESC OFFSET :most LIMIT 1
-    )
-) AND NOT EXISTS (
-    SELECT FROM memory_files f WHERE f.store = v.store AND f.path = v.path AND f.version = v.version
+# After all that is known of the path, also where a clock stepped back or an import brought later times.
+_AT = """
+greatest(CAST(:at AS timestamptz), (
+    SELECT max(edited_at) FROM memory_versions v WHERE v.store = :store AND v.path = i.path
+))
+"""
+_DELETE = text(f"""
+WITH gone AS (
+    DELETE FROM memory_files f
+    USING unnest(CAST(:paths AS text[]), CAST(:versions AS bigint[])) AS i (path, version)
+    WHERE f.store = :store AND f.path = i.path
+    RETURNING i.path, i.version, f.file
 )
-""")
-
-_VERSIONS = text("""
-SELECT version, octet_length(content) AS bytes, edited_at, tool, session_id
-FROM memory_versions WHERE store = :store AND path = :path ORDER BY version DESC
-""")
-_VERSION = text("""
-SELECT content FROM memory_versions WHERE store = :store AND path = :path AND version = :version
-""")
-_PURGE = text("DELETE FROM memory_versions WHERE store = :store AND path = ANY(CAST(:paths AS text[]))")
-_PURGED_PATHS = text("""
-SELECT DISTINCT path FROM memory_versions
-WHERE store = :store AND (path = :path OR starts_with(path, :path || '/'))
-""")
-_STORES = text("SELECT store FROM memory_stores ORDER BY store")
-_AFTER = text("""
-SELECT store, path, version, content, edited_at, tool, session_id FROM memory_versions
-WHERE store = :store AND (path, version) > (:path, :version) ORDER BY path, version LIMIT :limit
-""")
-_RESTORE_STORE = text("""
-INSERT INTO memory_stores (store, last_version) VALUES (:store, :version)
-ON CONFLICT (store) DO UPDATE SET last_version = greatest(memory_stores.last_version, EXCLUDED.last_version)
-""")
-_RESTORE_VERSION = text("""
-INSERT INTO memory_versions (store, path, version, content, edited_at, tool, session_id)
-VALUES (:store, :path, :version, :content, :edited_at, :tool, :session_id)
-ON CONFLICT DO NOTHING
-""")
-_SAME_VERSION = text("""
-SELECT content IS NOT DISTINCT FROM CAST(:content AS text) FROM memory_versions
-WHERE store = :store AND path = :path AND version = :version
-""")
-_NEWEST = text("SELECT max(version) FROM memory_versions WHERE store = :store AND path = :path")
-_RESTORE_FILE = text("""
-INSERT INTO memory_files (store, path, content, bytes, version, updated_at)
-VALUES (:store, :path, :content, :size, :version, :edited_at)
-ON CONFLICT (store, path) DO UPDATE SET
-    content = EXCLUDED.content, bytes = EXCLUDED.bytes, version = EXCLUDED.version, updated_at = EXCLUDED.updated_at
+INSERT INTO memory_versions (store, path, version, content, edited_at, tool, session_id, file)
+SELECT :store, i.path, i.version, NULL, {_AT}, :tool, :session_id, i.file FROM gone i
+""")  # noqa: S608
+_WRITE = text(f"""
+WITH written AS (
+    INSERT INTO memory_files (store, path, content, bytes, version, updated_at, file)
+    SELECT :store, i.path, i.content, i.bytes, i.version, {_AT}, coalesce(i.file, gen_random_uuid())
+    FROM unnest(CAST(:paths AS text[]), CAST(:contents AS text[]), CAST(:sizes AS int[]),
+                CAST(:versions AS bigint[]), CAST(:files AS uuid[])) AS i (path, content, bytes, version, file)
+    ON CONFLICT (store, path) DO UPDATE SET
+        content = EXCLUDED.content, bytes = EXCLUDED.bytes, version = EXCLUDED.version,
+        updated_at = EXCLUDED.updated_at
+    RETURNING *
+)
+INSERT INTO memory_versions (store, path, version, content, edited_at, tool, session_id, file)
+SELECT store, path, version, content, updated_at, :tool, :session_id, file FROM written
+""")  # noqa: S608
+_IDS = text("SELECT path, file FROM memory_files WHERE store = :store AND path = ANY(CAST(:paths AS text[]))")
+_COUNT = text("UPDATE memory_stores SET last_version = :last WHERE store = :store")
+_STORES = text("""
+SELECT store, last_version FROM memory_stores
+WHERE CAST(:store AS text) IS NULL OR store = :store ORDER BY store
 """)
 _ERASE = text("""
 WITH gone AS (DELETE FROM memory_stores WHERE store = :store RETURNING store)
@@ -108,9 +78,19 @@ SELECT count(*) FROM memory_files f JOIN gone USING (store)
 """)
 
 
-async def lock(connection: Connection, store: str) -> int:
-    """Become the one that edits the store until the transaction ends; the number of its latest edit."""
-    return int((await connection.execute(_LOCK, {"store": store})).scalar_one())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locked:
+    """A store that is this transaction's to edit: the number of its latest edit, and the time."""
+
+    store: str
+    last: int
+    at: datetime
+
+
+async def lock(connection: Connection, store: str) -> Locked:
+    """Become the one that edits the store until the transaction ends."""
+    row = (await connection.execute(_LOCK, {"store": store})).one()
+    return Locked(store=store, last=row.last_version, at=row.at)
 
 
 async def count_request(connection: Connection, store: str) -> tuple[int, float]:
@@ -145,98 +125,58 @@ async def listed(connection: Connection, store: str, prefix: str) -> list[Memory
 
 
 async def write(
-    connection: Connection, store: str, changes: Mapping[str, str | None], *, last: int, by: Editor, keeping: Keeping
-) -> int:
-    """Make files what they are to be (None: gone), each under a version of its own after `last`; the latest of them.
+    connection: Connection,
+    locked: Locked,
+    changes: Mapping[str, str | None],
+    *,
+    by: Editor,
+    keeping: Keeping,
+    moves: Mapping[str, str] | None = None,
+) -> None:
+    """Make files what they are to be (None: gone), each under a version of its own.
 
-    The store has to be locked.
+    `moves` tells which path a file had before that keeps its history under another one.
     """
-    numbered = list(enumerate(changes.items(), start=last + 1))
-    written = [(number, path, content) for number, (path, content) in numbered if content is not None]
-    await connection.execute(
-        _DELETE, {"store": store, "paths": [p for p, content in changes.items() if content is None]}
-    )
-    if written:
+    numbers = {path: number for number, path in enumerate(changes, start=locked.last + 1)}
+    files = await _ids_of(connection, locked.store, moves or {})
+    common = {"store": locked.store, "at": locked.at, "tool": by.tool, "session_id": by.session_id}
+    if gone := [path for path, content in changes.items() if content is None]:
+        parameters = common | {"paths": gone, "versions": [numbers[path] for path in gone]}
+        await connection.execute(_DELETE, parameters)
+    if written := {path: content for path, content in changes.items() if content is not None}:
         await connection.execute(
             _WRITE,
-            {
-                "store": store,
-                "paths": [path for _, path, _ in written],
-                "contents": [content for *_, content in written],
-                "sizes": [len(content.encode()) for *_, content in written],
-                "versions": [number for number, *_ in written],
+            common
+            | {
+                "paths": list(written),
+                "contents": list(written.values()),
+                "sizes": [len(content.encode()) for content in written.values()],
+                "versions": [numbers[path] for path in written],
+                "files": [files.get(path) for path in written],
             },
         )
-    await connection.execute(
-        _REMEMBER,
-        {
-            "store": store,
-            "paths": [path for _, (path, _) in numbered],
-            "contents": [content for _, (_, content) in numbered],
-            "versions": [number for number, _ in numbered],
-            "tool": by.tool,
-            "session_id": by.session_id,
-        },
-    )
-    latest = last + len(numbered)
-    await connection.execute(_COUNT, {"store": store, "last": latest})
-    await connection.execute(
-        _FORGET_OLD,
-        {"store": store, "paths": list(changes), "days": keeping.days, "most": keeping.max_versions},
-    )
-    return latest
+        await histories.join(connection, locked.store, list(written))
+    await connection.execute(_COUNT, {"store": locked.store, "last": locked.last + len(changes)})
+    added = sum(map(histories.size_of, changes.values()))
+    await histories.keep(connection, locked.store, list(changes), locked.at, keeping, added=added)
 
 
-async def versions(connection: Connection, store: str, path: str) -> list[FileVersion]:
-    """Newest first; of deleted files as well."""
-    rows = await connection.execute(_VERSIONS, {"store": store, "path": path})
-    return [FileVersion(**row) for row in rows.mappings()]
-
-
-async def content_of(connection: Connection, store: str, path: str, version: int) -> str | None:
-    """What a file was after an edit; None where it was deleted by it, or where no such version is kept."""
-    found: str | None = await connection.scalar(_VERSION, {"store": store, "path": path, "version": version})
-    return found
-
-
-async def purge(connection: Connection, store: str, path: str) -> int:
-    """Forget a path for good, with everything below it: the files have to be deleted before."""
-    rows = await connection.execute(_PURGED_PATHS, {"store": store, "path": path})
-    paths = [row.path for row in rows]
-    await connection.execute(_PURGE, {"store": store, "paths": paths})
-    return len(paths)
-
-
-async def stores(connection: Connection) -> list[str]:
-    return [row.store for row in await connection.execute(_STORES)]
-
-
-async def versions_after(
-    connection: Connection, store: str, path: str, version: int, limit: int
-) -> list[MemoryRecord]:
-    """All versions of a store's files in the order of (path, version), as an export has them."""
-    parameters = {"store": store, "path": path, "version": version, "limit": limit}
-    return [MemoryRecord(**row) for row in (await connection.execute(_AFTER, parameters)).mappings()]
-
-
-async def restore(connection: Connection, record: MemoryRecord) -> bool | None:
-    """Put a version back in its place: True when it was not there, False when it was, None when another is there."""
-    parameters = {name: getattr(record, name) for name in record.__struct_fields__}
-    await connection.execute(_RESTORE_STORE, parameters)
-    added = bool((await connection.execute(_RESTORE_VERSION, parameters)).rowcount)
-    if not added:
-        kept = await connection.scalar(_SAME_VERSION, parameters)
-        return False if kept else None
-    if await connection.scalar(_NEWEST, parameters) == record.version:
-        size = None if record.content is None else len(record.content.encode())
-        statement = _DELETE if size is None else _RESTORE_FILE
-        await connection.execute(statement, parameters | {"size": size, "paths": [record.path]})
-    return True
+async def stores(connection: Connection, store: str | None) -> dict[str, int]:
+    """The numbers of the latest edits by store: of one, or of all."""
+    return {row.store: row.last_version for row in await connection.execute(_STORES, {"store": store})}
 
 
 async def erase(connection: Connection, store: str) -> int:
     """Remove a store with everything in it; how many files it had."""
     return int(await connection.scalar(_ERASE, {"store": store}) or 0)
+
+
+async def _ids_of(connection: Connection, store: str, moves: Mapping[str, str]) -> dict[str, Any]:
+    """The ids of files by their new paths."""
+    if not moves:
+        return {}
+    rows = await connection.execute(_IDS, {"store": store, "paths": list(moves)})
+    return {moves[row.path]: row.file for row in rows}
 
 
 def _file(row: Any) -> MemoryFile:

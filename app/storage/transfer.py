@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from app.domain import json_values
 from app.domain.errors import NotOwner, SessionExists, SessionGone
 from app.domain.exports import EventRecord, ExportRecord, SessionRecord
-from app.storage import memories
+from app.storage import memories, memory_histories
 from app.storage.append import event_columns
 from app.storage.database import Database
 from app.storage.scans import BATCH_BYTES, BATCH_EVENTS, SIZE_SQL
@@ -144,20 +144,17 @@ async def export(
 
 
 async def _memory_versions(db: Database, user_id: str | None) -> AsyncIterator[list[ExportRecord]]:
-    if user_id is not None:
-        stores = [user_id]
-    else:
-        async with db.searching() as connection:
-            stores = await memories.stores(connection)
-    for store in stores:
-        path, version = "", 0
+    async with db.searching() as connection:
+        stores = await memories.stores(connection, user_id)
+    for store, last in stores.items():
+        after = (0, "")
         while True:
             async with db.searching() as connection:
-                batch = await memories.versions_after(connection, store, path, version, BATCH_VERSIONS)
+                batch = await memory_histories.versions_after(connection, store, after, last, BATCH_VERSIONS)
             if not batch:
                 break
             yield [*batch]
-            path, version = batch[-1].path, batch[-1].version
+            after = (batch[-1].version, batch[-1].path)
 
 
 async def restore_session(connection: AsyncConnection, record: SessionRecord) -> int | None:

@@ -39,7 +39,7 @@ async def test_a_file_is_written_read_and_deleted(client):
     assert replaced.status_code == 200
     read = await client.get(FILE, params={"path": "/memories/notes/a.md"})
     assert (read.text, read.headers["content-type"]) == ("new", "text/plain; charset=utf-8")
-    assert read.headers["ETag"] == replaced.headers["ETag"] == f'"{replaced.json()["version"]}"'
+    assert read.headers["ETag"] == replaced.headers["ETag"] != created.headers["ETag"]
     listed = (await client.get("/v1/memories/alice/files", params={"prefix": "notes"})).json()["items"]
     assert [file["path"] for file in listed] == ["notes/a.md"]
     assert (await client.delete(FILE, params={"path": "notes"})).status_code == 204
@@ -54,8 +54,6 @@ async def test_conditions_are_honoured(client):
     assert (await put(client, "a", "2", If_Match=etag)).status_code == 200
     assert (await client.delete(FILE, params={"path": "a"}, headers={"If-Match": etag})).status_code == 412
     assert await text_of(client, "a") == "2"
-    for wrong in ({"If_Match": "7"}, {"If_None_Match": '"1"'}):
-        assert (await put(client, "a", "3", **wrong)).status_code == 422
 
 
 async def test_every_version_can_be_brought_back_until_it_is_purged(client):
@@ -64,9 +62,9 @@ async def test_every_version_can_be_brought_back_until_it_is_purged(client):
     await client.delete(FILE, params={"path": "a"})
     kept = (await client.get(f"{FILE}/versions", params={"path": "a"})).json()["items"]
     assert [(one["deleted"], one["size"], one["tool"]) for one in kept] == [
-        (True, None, "rest"),
-        (False, 3, "rest"),
-        (False, 3, "rest"),
+        (True, None, "delete"),
+        (False, 3, "put"),
+        (False, 3, "put"),
     ]
     for one, text in ((kept[2], "one"), (kept[1], "two")):
         restored = await client.post(f"{FILE}/restore", params={"path": "a"}, json={"version": one["version"]})
@@ -345,7 +343,7 @@ async def test_an_export_holds_the_memory_and_reads_back(client, database_url, t
         bad, tally = [], Tally()
         await import_records(db, parse(io.BytesIO(exported), ORIGIN), tally, bad.append)
         assert bad == []
-    assert tally.versions == 0
+    assert tally.memory.added == 0
     await db.close()
     assert (await client.get("/v1/users/alice/export")).content == exported
     assert await text_of(client, "a.md") == "two"

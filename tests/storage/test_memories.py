@@ -17,7 +17,7 @@ _stores = count()
 @pytest.fixture(scope="module")
 def memories(shared_db):
     limits = Limits(max_file_bytes=2_000, max_files=30, max_store_bytes=20_000)
-    return Memories(db=shared_db, limits=limits, keeping=Keeping(max_versions=5_000, days=90))
+    return Memories(db=shared_db, limits=limits, keeping=Keeping(max_versions=5_000, days=90, max_bytes=2**30))
 
 
 @pytest.fixture
