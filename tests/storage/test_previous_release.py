@@ -10,6 +10,7 @@ from tests.conftest import database_at
 from tests.storage.plans import connect
 from tests.storage.recordings import FOLDER, Recording, Replay
 from tests.storage.schema_steps import migrate_to
+from tests.storage.traffic import converse
 
 FIRST_RECORDED = "0003"
 RECORDED = sorted(file.stem for file in FOLDER.glob("*.json"))
@@ -22,6 +23,10 @@ def recording_of(revision) -> Recording:
 def test_every_release_that_a_migration_follows_is_recorded():
     followed = [revision for revision in migrations._known()[:-1] if revision >= FIRST_RECORDED]
     assert set(followed) <= set(RECORDED), "run `make recording` on the release before the new migration"
+
+
+async def test_this_release_can_be_recorded(database_url):
+    await converse(database_url)
 
 
 @pytest.mark.parametrize("revision", RECORDED)
