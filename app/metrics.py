@@ -54,6 +54,7 @@ class Metrics(Observer):
         self._pool_in_use = gauge("pool_in_use", "Database connections in use.", "pool")
         self._pool_waiting = gauge("pool_waiting", "Requests that wait for a database connection.", "pool")
         self._pool_timeouts = counter("pool_timeouts", "Waits for a database connection in vain (503).", "pool")
+        self._pools: dict[tuple[int, str], Gauge] = {}
         self._sweeps = counter("sweeps", "Rounds of the sweeper.", "outcome")
         self._swept = counter("swept_rows", "Rows that the sweeper removed.")
 
@@ -100,10 +101,17 @@ class Metrics(Observer):
         self._pool_size.labels(pool).set(size)
 
     def pool_waiting(self, pool: str, more: int) -> None:
-        self._pool_waiting.labels(pool).inc(more)
+        self._of_pool(self._pool_waiting, pool).inc(more)
 
     def pool_in_use(self, pool: str, more: int) -> None:
-        self._pool_in_use.labels(pool).inc(more)
+        self._of_pool(self._pool_in_use, pool).inc(more)
+
+    def _of_pool(self, gauge: Gauge, pool: str) -> Gauge:
+        """Kept, as it is asked for four times a statement: looking it up took 10 of 14 µs."""
+        key = (id(gauge), pool)
+        if key not in self._pools:
+            self._pools[key] = gauge.labels(pool)
+        return self._pools[key]
 
     def pool_timed_out(self, pool: str) -> None:
         self._pool_timeouts.labels(pool).inc()
