@@ -6,7 +6,7 @@ upstream works.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,8 @@ import structlog
 from app.domain import event_ids
 from app.domain.chat import ChatCompaction, ChatRequest, Report
 from app.domain.compaction import Summarize
-from app.domain.errors import SessionExists
+from app.domain.errors import DomainError, SessionExists
+from app.domain.memory_prompts import REMINDER
 from app.domain.observer import UNOBSERVED, Observer
 from app.domain.sessions import Lifetime, NewSession, Session
 from app.domain.tool_definitions import ToolDefinition
@@ -29,7 +30,7 @@ from app.services.reply_store import ReplyStore
 from app.services.rounds import Rounds
 from app.services.service_tools import added_to, can_carry_tools, tools_for
 from app.services.stored_reply import StoredReply
-from app.services.turns import Turn, Turns
+from app.services.turns import Turn, Turns, uninterrupted
 from app.storage import sessions
 from app.storage.database import Database
 
@@ -101,6 +102,8 @@ class Chat:
                 yield reply
             finally:
                 await reply.close()
+                if isinstance(reply, LiveReply) and not reply.rounds.is_answered:
+                    await self._owe_reminder(reply.rounds.reminded)
         if isinstance(reply, LiveReply):
             self._compact_later(reply.rounds)
 
@@ -151,9 +154,14 @@ class Chat:
         if answer is not None:
             return await stored_reply.of_answer(self.db, request, session, answer)
         store = request.options.store or session.user_id
-        question = await self.questions.put(
-            request, turn, fingerprint=fingerprint, memory_prompt=await self._memory_prompt(request, store)
-        )
+        memory_prompt = await self._memory_prompt(request, session, store)
+        is_reminded = request.options.consolidate is None and REMINDER in memory_prompt
+        reminded = store if is_reminded else None
+        try:
+            question = await self.questions.put(request, turn, fingerprint=fingerprint, memory_prompt=memory_prompt)
+        except BaseException:
+            await self._owe_reminder(reminded)
+            raise
         rounds = Rounds(
             request=request,
             reply_id=reply_id,
@@ -166,6 +174,7 @@ class Chat:
             most=self.settings.max_tool_rounds,
             store=self._store(request, turn, question, fingerprint),
             facts=stored_reply.facts_of(request),
+            reminded=reminded,
             observer=self.observer,
         )
         return LiveReply(
@@ -175,11 +184,19 @@ class Chat:
             before_end=lambda: self._compact_inline(rounds),
         )
 
-    async def _memory_prompt(self, request: ChatRequest, store: str) -> list[str]:
+    async def _owe_reminder(self, store: str | None) -> None:
+        """A reminder counts as given once the request that had it was answered."""
+        if store is not None:
+            with suppress(DomainError):
+                await uninterrupted(self.memory_prompts.owe(store))
+
+    async def _memory_prompt(self, request: ChatRequest, session: Session, store: str) -> list[str]:
         options = request.options
         if not options.long_term or not can_carry_tools(request.body):
             return []
-        return await self.memory_prompts.parts(store, consolidate=options.consolidate, preload=options.preload_index)
+        return await self.memory_prompts.parts(
+            store, consolidate=options.consolidate, preload=options.preload_index, session=session
+        )
 
     def _store(self, request: ChatRequest, turn: Turn, question: Question, fingerprint: str) -> ReplyStore:
         appended = question.appended

@@ -38,10 +38,17 @@ class Rounds:
     store: ReplyStore
     facts: Mapping[str, Any]
     observer: Observer = UNOBSERVED
+    # The store whose consolidation the request reminds of, where that was due.
+    reminded: str | None = None
     number: int = 0
     is_complete: bool = False
     _is_stored: bool = False
     _run: Run | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the upstream answered, once at least."""
+        return bool(self.number) or self._is_stored
 
     @property
     def is_last(self) -> bool:

@@ -21,9 +21,12 @@ RETURNING last_version, clock_timestamp() AS at
 _REQUEST = text("""
 INSERT INTO memory_stores (store, requests) VALUES (:store, 1)
 ON CONFLICT (store) DO UPDATE SET requests = memory_stores.requests + 1
-RETURNING requests, extract(epoch FROM now() - reminded_at)::float8 AS seconds
+RETURNING requests, extract(epoch FROM now() - reminded_at)::float8 AS seconds, reminder_owed AS owed
 """)
-_REMINDED = text("UPDATE memory_stores SET reminded_at = now() WHERE store = :store")
+_REMINDED = text("""
+UPDATE memory_stores SET reminded_at = now(), reminder_owed = false WHERE store = :store
+""")
+_OWED = text("UPDATE memory_stores SET reminder_owed = true WHERE store = :store")
 
 _SIZES = text("SELECT path, bytes FROM memory_files WHERE store = :store ORDER BY path")
 _FILES = text("""
@@ -93,17 +96,23 @@ async def lock(connection: Connection, store: str) -> Locked:
     return Locked(store=store, last=row.last_version, at=row.at)
 
 
-async def count_request(connection: Connection, store: str) -> tuple[int, float]:
-    """Count a request that gets the prompt: its number, and seconds since the last reminder (or the beginning).
+async def count_request(connection: Connection, store: str) -> tuple[int, float, bool]:
+    """Count a request that gets the prompt: its number, seconds since the last reminder (or the beginning), and
+    whether one is owed.
 
     The store is locked until the transaction ends, so that of several at once each has a number of its own.
     """
     row = (await connection.execute(_REQUEST, {"store": store})).one()
-    return row.requests, row.seconds
+    return row.requests, row.seconds, row.owed
 
 
 async def note_reminder(connection: Connection, store: str) -> None:
     await connection.execute(_REMINDED, {"store": store})
+
+
+async def owe_reminder(connection: Connection, store: str) -> None:
+    """The next request has the reminder again; nothing is owed to a store that is gone."""
+    await connection.execute(_OWED, {"store": store})
 
 
 async def sizes(connection: Connection, store: str) -> dict[str, int]:
