@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uuid_utils import uuid7
 
+from app.api.lingering import lingering
 from app.api.problems import problem_of_status
 from app.api.routes import route_of
 from app.config import is_loopback
@@ -169,7 +170,8 @@ class BodyLimit:
         most = self._most(scope)
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isdecimal() and int(announced) > most:
-            await problem_of_status(scope, 413, self._detail(most), {"Connection": "close"})(scope, receive, send)
+            refusal = problem_of_status(scope, 413, self._detail(most), {"Connection": "close"})
+            await refusal(scope, receive, lingering(receive, send))
             return
         received = 0
 
@@ -181,7 +183,7 @@ class BodyLimit:
                 raise HTTPException(413, self._detail(most), {"Connection": "close"})
             return message
 
-        await self.app(scope, limited, send)
+        await self.app(scope, limited, lingering(receive, send, lambda: received > most))
 
     def _most(self, scope: Scope) -> int:
         match = _MEMORY_BODY.fullmatch(scope["path"]) if scope["method"] == "PUT" else None

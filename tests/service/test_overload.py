@@ -74,11 +74,12 @@ async def test_a_pool_of_two_under_many_slow_requests_refuses_and_recovers(http,
 
 
 async def test_a_body_that_is_too_large_is_refused_however_it_comes(http):
-    body = json.dumps(APPEND | {"metadata": {"a": "x" * 20_000}}).encode()
+    # More than the buffers of a connection hold: the client is still writing when it is refused.
+    body = json.dumps(APPEND | {"metadata": {"a": "x" * 8_000_000}}).encode()
 
     async def in_chunks():
-        for start in range(0, len(body), 1000):
-            yield body[start : start + 1000]
+        for start in range(0, len(body), 50_000):
+            yield body[start : start + 50_000]
 
     for content in (body, in_chunks()):
         answer = await http.post(
@@ -86,10 +87,21 @@ async def test_a_body_that_is_too_large_is_refused_however_it_comes(http):
         )
         assert answer.status_code == 413, answer.text
         assert answer.json()["type"].endswith(":body-too-large")
+    unread = await http.post("/v1/sessions", content=body, headers=JSON | {"Origin": "https://elsewhere.example"})
+    assert unread.status_code == 403
     chat = await http.post("/v1/chat/completions", content=body, headers=JSON)
     assert (chat.status_code, chat.json()["error"]["code"]) == (413, "body_too_large")
     file = await http.put("/v1/memories/alice/file?path=a.md", content=body)
     assert file.status_code == 413
+
+
+async def test_a_client_that_never_ends_its_body_is_cut_off(running):
+    host, port = running.url().removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999\r\n\r\n{")
+    async with asyncio.timeout(60):
+        assert b" 413 " in await reader.read()
+    writer.close()
 
 
 async def test_a_body_without_a_length_is_taken(http):
