@@ -1,11 +1,7 @@
 """Thousands of hostile requests, byte for byte: no 5xx, no hang, every refusal a problem, nothing written by it."""
 
 import asyncio
-import json
 import random
-import socket
-from http.client import HTTPResponse
-from typing import NamedTuple
 
 import asyncpg
 import httpx
@@ -13,16 +9,9 @@ import pytest
 
 from tests.service.hostile import EVENTS, Operation, hostile
 from tests.service.process import service
+from tests.service.raw_http import check, send
 from tests.upstream import Answer as UpstreamAnswer
 from tests.upstream import scripted_upstream
-
-PATIENCE_SECONDS = 15
-
-
-class Answer(NamedTuple):
-    status: int
-    content_type: str
-    body: bytes
 
 
 @pytest.fixture(scope="module")
@@ -149,35 +138,3 @@ def seed(running):
             made = {"user_id": user, "expires_at": None, "metadata": {"a": 1}}
             assert http.put(f"/v1/sessions/{session}", json=made).status_code == 201
             assert http.post(f"/v1/sessions/{session}/events", json={"events": EVENTS[:1]}).status_code == 201
-
-
-def send(address: tuple[str, int], request: bytes, *, hang_up: bool = False) -> Answer | None:
-    """The answer, None when there is none. Raises TimeoutError when the service keeps the caller waiting."""
-    with socket.create_connection(address, timeout=PATIENCE_SECONDS) as connection:
-        try:
-            connection.sendall(request)
-            if hang_up:
-                connection.shutdown(socket.SHUT_WR)
-            response = HTTPResponse(connection, method=request.split(b" ")[0].decode(errors="replace"))
-            response.begin()
-            return Answer(response.status, response.headers.get("Content-Type", ""), response.read())
-        except (ConnectionError, ValueError) as error:
-            if hang_up:
-                return None
-            raise AssertionError("The service hung up.") from error
-
-
-def check(answer: Answer) -> None:
-    assert 200 <= answer.status < 300 or 400 <= answer.status < 500, answer
-    if answer.status >= 400 and answer.body != b"Invalid HTTP request received.":
-        if answer.content_type == "application/json":  # Where OpenAI's SDKs call.
-            assert json.loads(answer.body)["error"]["message"]
-            return
-        assert answer.content_type == "application/problem+json"
-        if answer.body:  # None with HEAD.
-            problem = json.loads(answer.body.decode())
-            assert set(problem) >= {"type", "title", "status", "detail", "request_id"}
-            assert problem["status"] == answer.status
-            assert answer.status != 422 or all(set(fault) == {"loc", "msg"} for fault in problem["errors"])
-    elif answer.content_type == "application/json":
-        json.loads(answer.body.decode())

@@ -17,7 +17,7 @@ _TRIES = 12
 _PAUSE_SECONDS = 0.3
 _ROUNDS = 4
 # How often a client leaves calls unanswered, and asks something else the next time.
-_GIVES_UP = 0.2
+_GIVES_UP = 0.35
 _numbers = count()
 
 

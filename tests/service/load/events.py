@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 
+from tests.prompt_rules import faults_of_prompt
 from tests.service.load.round_robin import RoundRobin
 from tests.service.load.sessions import Session
 from tests.service.scripted_model import Line, now, words_of
@@ -93,7 +94,8 @@ async def read_context(here: Here) -> None:
     began = now()
     found = await _read(here, "/context")
     if found is not None and found["messages"]:
-        for fault in here.session.faults_of_messages(found["messages"], began):
+        faults = [*faults_of_prompt(found), *here.session.faults_of_words(found["messages"], began)]
+        for fault in faults:
             here.complain("Its context:", fault)
 
 

@@ -88,7 +88,7 @@ class Fleet:
     def _inspect(self, service: Service) -> None:
         """Nothing may have crashed inwardly."""
         lines = [line for line in service.lines if '"exception"' in line or "Traceback" in line]
-        self.faults += [f"A replica crashed inwardly: {line[-2000:]}" for line in lines]
+        self.faults += [f"A replica crashed inwardly: {line[:200]} … {line[-2500:]}" for line in lines]
 
 
 def _reap(pid: int) -> None:

@@ -17,12 +17,12 @@ class OwnFile:
     sent: int = 0
     acknowledged: int = 0
     versions: set[int] = field(default_factory=set)
-    version: int | None = None
+    etag: str | None = None
 
     async def edit(self, client: RoundRobin) -> str | None:
         """One edit, sent again until it is known to be stored; a fault, or None."""
         self.sent += 1
-        condition = {"If-None-Match": "*"} if self.version is None else {"If-Match": f'"{self.version}"'}
+        condition = {"If-None-Match": "*"} if self.etag is None else {"If-Match": self.etag}
         content = self.content(self.sent)
         answer = await client.insist("PUT", self._url(), content=content, headers=condition)
         if answer.status_code == 412:  # By an earlier sending of the same, whose answer was lost.
@@ -30,10 +30,11 @@ class OwnFile:
             if stored.text != content:
                 return f"{self.path} is {stored.text!r} and was refused to become {content!r}."
             answer = stored
-        elif answer.status_code not in {200, 201}:
+        elif answer.status_code in {200, 201}:
+            self.versions.add(answer.json()["version"])
+        else:
             return f"An edit of {self.path} was answered {answer.status_code}: {answer.text}"
-        self.version = int(answer.headers["ETag"].strip('"'))
-        self.versions.add(self.version)
+        self.etag = answer.headers["ETag"]
         self.acknowledged = self.sent
         return None
 

@@ -16,7 +16,7 @@ LOOK_UP = {"type": "function", "function": {"name": "look_up", "parameters": {"t
 _TEXT = "and so on and on and on and on"
 _NO_WAIT = {"Retry-After": "0"}
 _KINDS = {
-    "text": 60, "slow": 12, "call": 14, "search": 6, "view": 6,
+    "text": 60, "slow": 12, "call": 24, "search": 6, "view": 6,
     "busy": 3, "error": 2, "refusal": 2, "dies": 3, "event": 2, "nonsense": 1,
 }  # fmt: skip
 
@@ -96,8 +96,8 @@ def _calls(session: Session, kind: str) -> Answer:
 
 
 def _faults_of(request: dict[str, Any], attempt: Attempt) -> Iterator[str]:
-    yield from faults_of_prompt({**request, "messages": request["messages"]})
-    yield from attempt.session.faults_of_messages(request["messages"], attempt.began)
+    yield from faults_of_prompt(request)
+    yield from attempt.session.faults_of_words(request["messages"], attempt.began)
     said = [message for message in request["messages"] if not is_quote(message)]
     held = {word for message in said for word in words_of(message)}
     yield from (f"The new {line.word} is missing." for line in attempt.new if line.word not in held)

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.prompt_rules import faults_of_prompt
 from tests.service.log_laws import holds_every_word_once, holds_what_was_said, is_in_the_order_of_events
 from tests.service.scripted_model import Line, Message, Words, is_quote, words_of
 
@@ -46,9 +45,8 @@ class Session:
         # A copy: the model's threads add lines meanwhile.
         return [line for line in list(self.lines.values()) if line.known < before]
 
-    def faults_of_messages(self, messages: list[Message], before: float) -> Iterator[str]:
-        """Of a prompt, or of a context: legal, of this session alone, nothing twice, nothing acknowledged missing."""
-        yield from faults_of_prompt({"messages": messages})
+    def faults_of_words(self, messages: list[Message], before: float) -> Iterator[str]:
+        """Of a prompt, or of a context: of this session alone, nothing twice, nothing acknowledged missing."""
         said = [message for message in messages if message["role"] != "system" and not is_quote(message)]
         words = [word for message in said for word in words_of(message)]
         yield from (f"{word} is there {words.count(word)} times." for word in set(words) if words.count(word) > 1)
