@@ -106,10 +106,9 @@ def export(
     with _explained(), _target(output) as target:
         told = asyncio.run(_export(settings, target, user=user, session=session))
     sessions, events, versions = (told[kind] for kind in ("session", "event", "memory"))
-    parts = [f"{sessions:,} sessions", f"{events:,} events"]
-    if session is None:
-        parts.append(f"{versions:,} versions of {told['file']:,} memory files")
-    _say(f"{', '.join(parts)} exported.")
+    log = f"{sessions:,} sessions and {events:,} events"
+    memory = f", {versions:,} versions of {told['file']:,} memory files" if session is None else ""
+    _say(f"{log}{memory} exported.")
     if session is not None and not sessions:
         raise typer.Exit(FAILED)
 
