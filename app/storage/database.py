@@ -211,6 +211,8 @@ def _translated(*, canceled: Callable[[], DomainError]) -> Iterator[None]:
         yield
     except PoolTimeoutError:
         raise Overloaded from None
+    except asyncpg.InternalClientError as error:
+        raise DatabaseUnavailable from error
     except (DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
         if (meaning := _meaning(error, canceled)) is None:
             raise

@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from typing import Any
 
+import asyncpg
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -44,7 +45,12 @@ class Pool:
             connection = await self._waited_for(stack.enter_async_context(connect()))
             self.observer.pool_in_use(self.name, +1)
             stack.callback(self.observer.pool_in_use, self.name, -1)
-            yield connection
+            try:
+                yield connection
+            except asyncpg.InternalClientError:
+                # The driver has lost track of what is under way on it, as after a time-out: nobody may get it again.
+                await connection.invalidate()
+                raise
 
     async def _waited_for(self, coming: Awaitable[AsyncConnection]) -> AsyncConnection:
         self.observer.pool_waiting(self.name, +1)
