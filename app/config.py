@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import structlog
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -25,6 +25,9 @@ _DATABASE_SCHEMES = ("postgresql://", "postgresql+asyncpg://", "postgres://")
 
 # Settings that are written like parts of a chat request.
 _JSON = ("chat_filter", "chat_message_filter", "chat_compaction", "chat_memory", "memory_consolidation")
+
+# What HS256 asks for (RFC 7518, 3.2).
+_MIN_SECRET_BYTES = 32
 
 _HEADER_SAFE = re.compile(r"[!-~]+")
 
@@ -63,6 +66,11 @@ class Settings(BaseSettings):
     data_dir: Path = Field(Path(".turnkeeper"), description="Where the embedded PostgreSQL keeps its data.")
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (), description="Service keys, separated by commas. Without any, only this machine is served."
+    )
+    token_secret: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        (),
+        description="Signs tokens: at least 32 random bytes; without: no tokens. Of two, separated by a comma, "
+        "the first signs and both are accepted.",
     )
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None, description="`Host` values that are answered; default: any with keys, loopback names without."
@@ -161,7 +169,9 @@ class Settings(BaseSettings):
             max_store_bytes=self.memory_max_store_bytes,
         )
 
-    @field_validator("api_keys", "allowed_hosts", "upstream_models", "upstream_replay_fields", mode="before")
+    @field_validator(
+        "api_keys", "token_secret", "allowed_hosts", "upstream_models", "upstream_replay_fields", mode="before"
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
@@ -193,21 +203,19 @@ class Settings(BaseSettings):
             raise ValueError("A key consists of printable ASCII characters without spaces.")
         return value
 
+    @field_validator("token_secret")
+    @classmethod
+    def _is_hard_to_guess(cls, value: tuple[SecretStr, ...]) -> tuple[SecretStr, ...]:
+        if len(value) > 2 or any(len(secret.get_secret_value().encode()) < _MIN_SECRET_BYTES for secret in value):
+            raise ValueError(f"One or two secrets of at least {_MIN_SECRET_BYTES} bytes: `openssl rand -hex 32`.")
+        return value
+
     @field_validator("upstream_url")
     @classmethod
     def _is_http(cls, value: str | None) -> str | None:
         if value is not None and not (value.startswith(("http://", "https://")) and urlsplit(value).hostname):
             raise ValueError("This is no HTTP endpoint: use https://host/v1.")
         return value
-
-    @model_validator(mode="after")
-    def _keys_are_needed_beyond_loopback(self) -> "Settings":
-        if not is_loopback(self.host) and not self.api_keys:
-            raise ValueError(
-                f"Without a service key only this machine may be served, not {self.host!r}: "
-                f"set {PREFIX}API_KEYS, or {PREFIX}HOST to 127.0.0.1."
-            )
-        return self
 
 
 def load_settings(**overrides: Any) -> Settings:

@@ -12,30 +12,51 @@ from app.api import compactions as compaction_routes
 from app.api import events, health, openapi, problems, search, sessions, tools, users
 from app.api import memories as memory_routes
 from app.api import metrics as metrics_route
+from app.api import tokens as token_routes
 from app.api.chat_defaults import chat_defaults
 from app.api.dependencies import Services
-from app.api.middleware import OPEN_PATHS, BodyLimit, Gate, RequestLog, StrictUrl
+from app.api.gate import OPEN_PATHS, Gate
+from app.api.middleware import BodyLimit, RequestLog, StrictUrl
 from app.api.observing import Observing
 from app.api.rate_limits import RateLimit
-from app.config import Settings
+from app.config import Settings, is_loopback
 from app.domain import tokens
 from app.domain.memory_archives import largest_archive
 from app.domain.memory_files import Keeping
 from app.domain.spans import UNTRACED
 from app.llm.upstream import Upstream, UpstreamSettings
 from app.metrics import Metrics
+from app.services.access_tokens import AccessTokens
 from app.services.chat import Chat, ChatSettings
 from app.services.chat_compaction import ChatCompactions
 from app.services.compaction import Compactor
 from app.services.memories import Memories
 from app.services.memory_prompts import MemoryPrompts
 from app.services.questions import Questions
+from app.services.service_keys import KeyRing
 from app.services.sweeping import Sweeping
 from app.services.turns import Turns
 from app.storage.database import Database
 from app.tracing import configured_tracing
 
 log = structlog.get_logger()
+
+ROUTERS = tuple(
+    module.router
+    for module in (
+        sessions,
+        events,
+        chat_routes,
+        compaction_routes,
+        memory_routes,
+        users,
+        search,
+        tools,
+        token_routes,
+        health,
+        metrics_route,
+    )
+)
 
 
 def create_app(settings: Settings, *, database_url: str) -> FastAPI:
@@ -90,11 +111,14 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         memories=memories,
         memory_prompts=memory_prompts,
         metrics=metrics,
+        keys=KeyRing(db, [key.get_secret_value() for key in settings.api_keys]),
+        access_tokens=AccessTokens(db, [secret.get_secret_value() for secret in settings.token_secret]),
     )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await _check(db)
+        await services.keys.refresh()
         tokens.count_text("")  # Loads the vocabulary before the first request needs it.
         sweeper = asyncio.create_task(services.sweeping.run())
         yield
@@ -118,19 +142,8 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         generate_unique_id_function=openapi.operation_id,
     )
     app.state.services = services
-    for module in (
-        sessions,
-        events,
-        chat_routes,
-        compaction_routes,
-        memory_routes,
-        users,
-        search,
-        tools,
-        health,
-        metrics_route,
-    ):
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     problems.install(app)
     openapi.install(app)
     # The last one added is the outermost.
@@ -144,9 +157,11 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         app.add_middleware(RateLimit, limits=settings.rate_limit)
     app.add_middleware(
         Gate,
-        api_keys=[key.get_secret_value() for key in settings.api_keys],
+        keys=services.keys,
+        tokens=services.access_tokens,
         allowed_hosts=settings.allowed_hosts,
         open_paths=OPEN_PATHS | ({metrics_route.PATH} if settings.metrics_open else set()),
+        is_public=not is_loopback(settings.host),
     )
     if tracing is not None:
         app.add_middleware(tracing.middleware, tracing=tracing)

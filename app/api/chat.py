@@ -2,18 +2,21 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Header, Request, Response
 
-from app.api.chat_schemas import ChatBody, agreed
+from app.api.access import caller_of, check_session, requires
+from app.api.chat_schemas import ChatBody, MemoryBody, agreed
 from app.api.delivery import Delivery
 from app.api.dependencies import COMMON, Services, Svc, problems
 from app.api.message_schemas import ref
 from app.api.wire import JsonRoute
 from app.domain import ids
-from app.domain.chat import ChatRequest
+from app.domain.chat import ChatOptions, ChatRequest
+from app.domain.credentials import Credential
 from app.domain.errors import Fault, InvalidInput, SessionIdMissing
 from app.domain.filters import EventFilter
 
@@ -66,6 +69,7 @@ KeyHeader = Annotated[
 
 
 @router.post("/chat", responses=_ANSWERS, response_class=Response)
+@requires("chat")
 async def chat(
     body: ChatBody,
     request: Request,
@@ -80,10 +84,11 @@ async def chat(
     request; the question is stored before the upstream is called, the reply before the answer ends. The session
     is created when there is none.
     """
-    return _delivery(body, request, svc, session, user, key)
+    return await _delivery(body, request, svc, session, user, key)
 
 
 @router.post("/chat/completions", responses=_ANSWERS, response_class=Response)
+@requires("chat")
 async def chat_completions(
     body: ChatBody,
     request: Request,
@@ -96,10 +101,11 @@ async def chat_completions(
 
     The same as `chat`, with errors in OpenAI's shape.
     """
-    return _delivery(body, request, svc, session, user, key)
+    return await _delivery(body, request, svc, session, user, key)
 
 
 @router.get("/models", responses={200: _MODELS, **problems(502, 504)}, response_class=Response)
+@requires("chat")
 async def list_models(svc: Svc) -> Response:
     """List the upstream's models.
 
@@ -109,7 +115,7 @@ async def list_models(svc: Svc) -> Response:
     return Response(answer.body, headers=answer.headers)
 
 
-def _delivery(
+async def _delivery(
     body: ChatBody, request: Request, svc: Services, session: str | None, user: str | None, key: str | None
 ) -> Response:
     session_id = agreed("session_id", body.session_id, _decoded("X-Session-Id", session))
@@ -120,15 +126,20 @@ def _delivery(
     faults = [*_faults_of_ids(session_id, user_id, store), *body.faults()]
     if faults:
         raise InvalidInput(*faults)
+    caller = caller_of(request)
+    await check_session(svc.db, caller, session_id)
+    if user_id is not None:
+        caller.check_owner(user_id)
     defaults = svc.chat_defaults
     with _below("filter"):
         own_filter = EventFilter() if body.filter is None else body.filter.to_filter()
     with _below("memory"):
-        options = defaults.options if body.memory is None else body.memory.over(defaults.options)
+        options = _options(body, defaults.options, caller)
     chat_request = ChatRequest(
         request_id=request.scope["state"]["request_id"],
         session_id=session_id,
-        user_id=user_id,
+        user_id=user_id or caller.user_id,
+        session_key=caller.session_key,
         messages=list(body.messages),
         body=body.for_upstream(),
         event_filter=defaults.event_filter.merge(own_filter),
@@ -136,6 +147,23 @@ def _delivery(
         idempotency_key=key.strip() or None if key else None,
     )
     return Delivery(svc.chat, chat_request, patience=svc.settings.upstream_idle_timeout_seconds)
+
+
+def _options(body: ChatBody, defaults: ChatOptions, caller: Credential) -> ChatOptions:
+    """What a token does not reach it may not ask for, and does not get by default either."""
+    asked = body.memory or MemoryBody()
+    if asked.store is not None:
+        caller.check_store(asked.store)
+    if asked.recall:
+        caller.check_scope("search")
+    if asked.long_term:
+        caller.check_scope("memory")
+    options = asked.over(defaults)
+    return replace(
+        options,
+        recall=options.recall and "search" in caller.scopes,
+        long_term=options.long_term and "memory" in caller.scopes,
+    )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from app.api import render, schemas
+from app.api.access import requires
 from app.api.dependencies import COMMON, Services, SessionId, Svc, problems
 from app.api.strategies import Figures, Strategy, Trigger
 from app.api.wire import JsonResponse, JsonRoute
@@ -30,6 +31,7 @@ class CompactRequest(Figures):
     response_model=schemas.CompactedOut,
     responses=problems(404, 409, 415, 502),
 )
+@requires("chat")
 async def compact_session(session_id: SessionId, body: CompactRequest, svc: Svc) -> Response:
     """Compact a session.
 

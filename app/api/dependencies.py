@@ -11,10 +11,12 @@ from app.config import Settings
 from app.domain.tokens import CountTokens
 from app.llm.upstream import Upstream
 from app.metrics import Metrics
+from app.services.access_tokens import AccessTokens
 from app.services.chat import Chat
 from app.services.compaction import Compactor
 from app.services.memories import Memories
 from app.services.memory_prompts import MemoryPrompts
+from app.services.service_keys import KeyRing
 from app.services.sweeping import Sweeping
 from app.storage.database import Database
 
@@ -34,6 +36,8 @@ class Services:
     memory_prompts: MemoryPrompts
     chat_defaults: ChatDefaults
     metrics: Metrics
+    keys: KeyRing
+    access_tokens: AccessTokens
 
 
 async def _services(request: Request) -> Services:  # Not a plain function: that would run in a thread.
@@ -55,7 +59,7 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 _DESCRIPTIONS = {
     400: "The request is not well-formed HTTP.",
     401: "No valid credential.",
-    403: "Not yours.",
+    403: "The credential does not reach this.",
     404: "There is no such thing.",
     409: "In conflict with what exists; nothing was changed.",
     412: "The version is another one; nothing was written.",
@@ -68,4 +72,4 @@ _DESCRIPTIONS = {
     503: "Busy, or the database is away: try again after `Retry-After` seconds.",
 }
 
-COMMON = problems(401, 413, 422, 429, 503)
+COMMON = problems(401, 403, 413, 422, 429, 503)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from uuid_utils import uuid7
 
 from app.api import render, schemas
+from app.api.access import Caller, requires
 from app.api.dependencies import COMMON, EventId, OwnerId, Services, SessionId, Svc, problems
 from app.api.schemas import AppendRequest, ContextQuery, EventCreate, FilterBody, FilterQuery, SessionCreate
 from app.api.sessions import new_session
@@ -39,7 +40,10 @@ IfMatch = Annotated[
         **problems(403, 404, 409, 412, 415),
     },
 )
-async def append_events(session_id: SessionId, body: AppendRequest, svc: Svc, if_match: IfMatch = None) -> Response:
+@requires("write")
+async def append_events(
+    session_id: SessionId, body: AppendRequest, svc: Svc, caller: Caller, if_match: IfMatch = None
+) -> Response:
     """Append messages to a session.
 
     The batch is appended whole or not at all, in its order. An event whose id the log holds with an equal message
@@ -48,8 +52,14 @@ async def append_events(session_id: SessionId, body: AppendRequest, svc: Svc, if
     if faults := body.faults():
         raise InvalidInput(*faults)
     expected = _expected_version(if_match)
+    if any(event.synthetic for event in body.events):
+        caller.check_service_key("`synthetic` hides words from recall: it is set")
     owner = body.user_id
-    create_as = None if owner is None else new_session(session_id, SessionCreate(user_id=owner), svc.settings)
+    if owner is not None:
+        caller.check_owner(owner)
+    create_as = None
+    if owner is not None and caller.session_id is None:  # The session of a session's token exists.
+        create_as = new_session(session_id, SessionCreate(user_id=owner), svc.settings)
     appended = await append(
         svc.db,
         session_id,
@@ -67,6 +77,7 @@ async def append_events(session_id: SessionId, body: AppendRequest, svc: Svc, if
     response_model=schemas.SessionEventPage,
     responses={200: _STREAM, **problems(404)},
 )
+@requires("read")
 async def list_events(
     session_id: SessionId, query: Annotated[FilterQuery, Query()], request: Request, svc: Svc
 ) -> Response:
@@ -83,6 +94,7 @@ async def list_events(
     response_model=schemas.SessionEventPage,
     responses={200: _STREAM, **problems(404, 415)},
 )
+@requires("read")
 async def query_events(session_id: SessionId, body: FilterBody, request: Request, svc: Svc) -> Response:
     """List the events of a session by a filter in the body.
 
@@ -92,6 +104,7 @@ async def query_events(session_id: SessionId, body: FilterBody, request: Request
 
 
 @router.get("/sessions/{session_id}/events/{event_id}", response_model=schemas.EventOut, responses=problems(404))
+@requires("read")
 async def get_event(session_id: SessionId, event_id: EventId, svc: Svc) -> Response:
     """Get an event.
 
@@ -102,6 +115,7 @@ async def get_event(session_id: SessionId, event_id: EventId, svc: Svc) -> Respo
 
 
 @router.get("/users/{user_id}/events", response_model=schemas.EventPage, responses={200: _STREAM}, tags=["users"])
+@requires("read")
 async def list_user_events(
     user_id: OwnerId, query: Annotated[FilterQuery, Query()], request: Request, svc: Svc
 ) -> Response:
@@ -118,6 +132,7 @@ async def list_user_events(
     responses={200: _STREAM, **problems(415)},
     tags=["users"],
 )
+@requires("read")
 async def query_user_events(user_id: OwnerId, body: FilterBody, request: Request, svc: Svc) -> Response:
     """List the events of all sessions of a user by a filter in the body.
 
@@ -127,6 +142,7 @@ async def query_user_events(user_id: OwnerId, body: FilterBody, request: Request
 
 
 @router.get("/sessions/{session_id}/context", response_model=schemas.ContextOut, responses=problems(404))
+@requires("read")
 async def get_context(session_id: SessionId, query: Annotated[ContextQuery, Query()], svc: Svc) -> Response:
     """Read the active window as a prompt.
 

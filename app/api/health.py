@@ -3,14 +3,16 @@
 from fastapi import APIRouter, Response
 
 from app.api import schemas
+from app.api.access import requires
 from app.api.dependencies import Svc, problems
-from app.api.wire import JsonResponse
+from app.api.wire import JsonResponse, JsonRoute
 from app.domain.errors import NotMigrated
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=JsonRoute)
 
 
 @router.get("/healthz", response_model=schemas.Health)
+@requires("nothing")
 async def get_health() -> Response:
     """Ask whether the process lives.
 
@@ -20,6 +22,7 @@ async def get_health() -> Response:
 
 
 @router.get("/readyz", response_model=schemas.Readiness, responses=problems(503))
+@requires("nothing")
 async def get_readiness(svc: Svc) -> Response:
     """Ask whether the service can serve.
 

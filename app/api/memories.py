@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api import schemas
+from app.api.access import requires
 from app.api.conditions import Conditions
 from app.api.dependencies import COMMON, Svc, problems
 from app.api.wire import JsonResponse, JsonRoute
@@ -51,6 +52,7 @@ class RestoreRequest(BaseModel):
 
 
 @router.get("/files", response_model=schemas.MemoryFiles | schemas.DeletedFiles)
+@requires("memory")
 async def list_memory_files(
     store: StoreId,
     svc: Svc,
@@ -70,6 +72,7 @@ async def list_memory_files(
 
 
 @router.get("/file", responses={200: _CONTENT, 304: _KNOWN, **problems(404, 412)}, response_class=Response)
+@requires("memory")
 async def get_memory_file(
     store: StoreId, path: FilePath, svc: Svc, condition: Conditions, version: Version = None
 ) -> Response:
@@ -107,6 +110,7 @@ async def head_memory_file(
     responses={201: {"model": schemas.MemoryFileOut, "description": "A new file."}, **problems(412)},
     openapi_extra=_BODY,
 )
+@requires("memory")
 async def put_memory_file(
     store: StoreId,
     path: FilePath,
@@ -124,6 +128,7 @@ async def put_memory_file(
 
 
 @router.delete("/file", status_code=204, responses=problems(404, 412))
+@requires("memory")
 async def delete_memory_file(
     store: StoreId,
     path: FilePath,
@@ -142,6 +147,7 @@ async def delete_memory_file(
 
 
 @router.get("/file/versions", response_model=schemas.FileVersions, responses=problems(404))
+@requires("memory")
 async def list_memory_file_versions(store: StoreId, path: FilePath, svc: Svc) -> Response:
     """List the versions of a memory file.
 
@@ -164,6 +170,7 @@ async def list_memory_file_versions(store: StoreId, path: FilePath, svc: Svc) ->
 
 
 @router.post("/file/restore", response_model=schemas.MemoryFileOut, responses=problems(404, 415))
+@requires("memory")
 async def restore_memory_file(store: StoreId, path: FilePath, body: RestoreRequest, svc: Svc) -> Response:
     """Restore a version of a memory file.
 
@@ -174,6 +181,7 @@ async def restore_memory_file(store: StoreId, path: FilePath, body: RestoreReque
 
 
 @router.get("/archive", responses={200: _ZIP}, response_class=Response)
+@requires("memory")
 async def get_memory_archive(store: StoreId, svc: Svc) -> Response:
     """Get a memory store as a zip.
 
@@ -183,6 +191,7 @@ async def get_memory_archive(store: StoreId, svc: Svc) -> Response:
 
 
 @router.put("/archive", response_model=schemas.MemoryFiles, openapi_extra=_ZIP_BODY)
+@requires("memory")
 async def put_memory_archive(store: StoreId, request: Request, svc: Svc) -> Response:
     """Replace a memory store by a zip.
 
@@ -193,6 +202,7 @@ async def put_memory_archive(store: StoreId, request: Request, svc: Svc) -> Resp
 
 
 @router.get("/prompt", response_model=schemas.MemoryPrompt)
+@requires("memory")
 async def get_memory_prompt(
     store: StoreId,
     svc: Svc,

@@ -2,11 +2,13 @@
 
 from fastapi import APIRouter, Request, Response
 
+from app.api.access import requires
 from app.api.dependencies import Svc, problems
+from app.api.wire import JsonRoute
 
 PATH = "/metrics"
 
-router = APIRouter(tags=["health"])
+router = APIRouter(tags=["health"], route_class=JsonRoute)
 
 _EXPOSITION = {
     "description": "Counters, gauges and histograms, as text or OpenMetrics (`Accept`).",
@@ -15,6 +17,7 @@ _EXPOSITION = {
 
 
 @router.get(PATH, response_class=Response, responses={200: _EXPOSITION, **problems(401)})
+@requires("service_key")
 async def get_metrics(request: Request, svc: Svc) -> Response:
     """Get figures for Prometheus.
 

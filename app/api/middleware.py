@@ -1,11 +1,9 @@
-"""What stands before every route, as pure ASGI: request ids, logs, host and origin checks, keys, body limit."""
+"""What stands before every route, as pure ASGI: request ids, logs, what a URL may be, body limit."""
 
-import hashlib
-import hmac
 import re
 import time
-from collections.abc import Mapping, Sequence
-from urllib.parse import unquote_to_bytes, urlsplit
+from collections.abc import Mapping
+from urllib.parse import unquote_to_bytes
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,7 +14,6 @@ from uuid_utils import uuid7
 from app.api.lingering import lingering
 from app.api.problems import problem_of_status
 from app.api.routes import route_of
-from app.config import is_loopback
 from app.domain.errors import DomainError
 
 log = structlog.get_logger()
@@ -24,9 +21,6 @@ log = structlog.get_logger()
 REQUEST_ID = "X-Request-Id"
 _MAX_REQUEST_ID_LENGTH = 128
 _MEMORY_BODY = re.compile(r"/v1/memories/[^/]+/(archive|file)")
-
-# What answers without a credential.
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 
 
 class RequestLog:
@@ -67,64 +61,6 @@ class RequestLog:
             milliseconds = round((time.perf_counter() - started) * 1000, 1)
             log.info("request", method=scope["method"], route=route_of(scope), status=status, ms=milliseconds)
             structlog.contextvars.clear_contextvars()
-
-
-class Gate:
-    """Lets in who may: a service key for everything but the open paths; without keys, this machine alone.
-
-    Another web page in a browser on this machine could reach a service without keys: hence the checks of `Host`
-    (DNS rebinding) and `Origin`.
-    """
-
-    def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        api_keys: Sequence[str],
-        allowed_hosts: Sequence[str] | None,
-        open_paths: frozenset[str] = OPEN_PATHS,
-    ) -> None:
-        self.app = app
-        self.open_paths = open_paths
-        self.digests = [_digest(key) for key in api_keys]
-        self.allowed_hosts = None if allowed_hosts is None else {host.lower() for host in allowed_hosts}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (refusal := self._refusal(scope)):
-            status, detail = refusal
-            headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-            await problem_of_status(scope, status, detail, headers)(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
-
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if not self._is_allowed(_host_name(host)):
-            return 421, f"This service does not answer for the host {host!r}; TURNKEEPER_ALLOWED_HOSTS names which."
-        if not self.digests:
-            return self._refusal_of_origin(headers.get("origin"), host)
-        if scope["path"] in self.open_paths or self._is_known(headers.get("authorization", "")):
-            return None
-        return 401, "Send a service key: Authorization: Bearer KEY."
-
-    def _is_allowed(self, host: str) -> bool:
-        if self.allowed_hosts is not None:
-            return "*" in self.allowed_hosts or host in self.allowed_hosts
-        return bool(self.digests) or is_loopback(host)
-
-    def _refusal_of_origin(self, origin: str | None, host: str) -> tuple[int, str] | None:
-        if origin is None or _host_and_port(origin) == host.lower():
-            return None
-        return 403, f"A service without keys is not open to web pages of another origin ({origin!r})."
-
-    def _is_known(self, authorization: str) -> bool:
-        scheme, _, key = authorization.partition(" ")
-        if scheme.lower() != "bearer":
-            return False
-        given = _digest(key.strip())
-        # Every key is compared, each in constant time: how long it takes tells nothing of them.
-        return sum(hmac.compare_digest(given, known) for known in self.digests) > 0
 
 
 class StrictUrl:
@@ -197,21 +133,3 @@ def _request_id(given: str | None) -> str:
     if given and len(given) <= _MAX_REQUEST_ID_LENGTH and given.isascii() and given.isprintable():
         return given
     return str(uuid7())
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
-
-
-def _host_and_port(origin: str) -> str | None:
-    try:
-        return urlsplit(origin).netloc.lower()
-    except ValueError:
-        return None
-
-
-def _host_name(host: str) -> str:
-    try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
-    except ValueError:
-        return ""

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from app.api import openai_errors, openapi_answers, openapi_corrections, schemas
-from app.api.middleware import OPEN_PATHS
+from app.api.gate import OPEN_PATHS
 from app.api.problems import MEDIA_TYPE
 
 VERSION = "0.1.0"
@@ -64,7 +64,13 @@ def _openai_error() -> dict[str, Any]:
 
 def _corrected(schema: dict[str, Any]) -> dict[str, Any]:
     components = schema.setdefault("components", {})
-    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer", "description": "A service key."}}
+    components["securitySchemes"] = {
+        "bearer": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A service key, or a token made by `POST /v1/tokens`.",
+        }
+    }
     for name in ("HTTPValidationError", "ValidationError"):
         components["schemas"].pop(name, None)
     components["schemas"] |= _openai_error()

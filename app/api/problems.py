@@ -19,11 +19,15 @@ log = structlog.get_logger()
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:turnkeeper:problem:"
-_RETRY_AFTER_SECONDS = "1"
 
 # Anything that is not listed is a fault of the service: 500.
 PROBLEMS: Mapping[type[Exception], tuple[int, str]] = {
     errors.InvalidInput: (422, "invalid-request"),
+    errors.Unauthorized: (401, "unauthorized"),
+    errors.NotYours: (403, "forbidden"),
+    errors.ScopeMissing: (403, "scope-missing"),
+    errors.ServiceKeyNeeded: (403, "service-key-needed"),
+    errors.TokensNotConfigured: (503, "tokens-not-configured"),
     errors.SessionNotFound: (404, "session-not-found"),
     errors.SessionGone: (404, "session-not-found"),
     errors.EventNotFound: (404, "event-not-found"),
@@ -120,15 +124,21 @@ def install(app: FastAPI) -> None:
 async def _domain_error(request: Request, error: Exception) -> Response:
     if isinstance(error, errors.UpstreamRefused):
         return _refused_by_upstream(request, error)
+    return problem_of_error(request.scope, error)
+
+
+def problem_of_error(scope: Mapping[str, Any], error: Exception) -> Response:
+    """What a domain error looks like over HTTP."""
     status, slug = PROBLEMS.get(type(error), (500, "internal-error"))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning("request_failed", problem=slug, cause=type(error.__cause__).__name__)
     faults = _faults(error)
-    headers = {"Retry-After": _RETRY_AFTER_SECONDS} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    headers = _HEADERS.get(status)
     also = {"call_ids": list(map(_encodable, error.call_ids))} if isinstance(error, _ABOUT_CALLS) else {}
-    return problem(request.scope, status, slug, _encodable(str(error)), faults=faults, headers=headers, **also)
+    return problem(scope, status, slug, _encodable(str(error)), faults=faults, headers=headers, **also)
 
 
+_HEADERS: Mapping[int, Mapping[str, str]] = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
 _ABOUT_CALLS = (errors.CallAnswered, errors.CallAbandoned, errors.CallUnknown, errors.CallsUnanswered)
 
 

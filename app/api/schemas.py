@@ -408,6 +408,11 @@ class MemoryPrompt(BaseModel):
     reminder: str | None = Field(description="To be appended where it is due.")
 
 
+class TokenOut(BaseModel):
+    token: str = Field(description="A JWT, to be sent as `Authorization: Bearer …`.")
+    expires_at: datetime = Field(description="From then on it is 401.")
+
+
 class FaultOut(BaseModel):
     """A place of a request that is wrong."""
 

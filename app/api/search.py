@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Response
 
 from app.api import render, schemas
+from app.api.access import requires
 from app.api.dependencies import COMMON, OwnerId, SessionId, Svc, problems
 from app.api.schemas import SessionSearch, UserSearch
 from app.api.wire import JsonResponse, JsonRoute
@@ -18,6 +19,7 @@ router = APIRouter(prefix="/v1", tags=["search"], route_class=JsonRoute, respons
 
 
 @router.post("/sessions/{session_id}/search", response_model=schemas.SearchPage, responses=problems(404, 415))
+@requires("search")
 async def search_session(session_id: SessionId, body: Annotated[SessionSearch, Body()], svc: Svc) -> Response:
     """Find a word or phrase in a session.
 
@@ -30,6 +32,7 @@ async def search_session(session_id: SessionId, body: Annotated[SessionSearch, B
 
 
 @router.post("/users/{user_id}/search", response_model=schemas.SearchPage, responses=problems(415))
+@requires("search")
 async def search_user(user_id: OwnerId, body: Annotated[UserSearch, Body()], svc: Svc) -> Response:
     """Find words or phrases in all sessions of a user.
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from uuid_utils import uuid7
 
 from app.api import render, schemas
+from app.api.access import Caller, requires
 from app.api.dependencies import COMMON, SessionId, Svc, problems
 from app.api.schemas import SessionCreate, SessionPatch, UserId
 from app.api.wire import JsonResponse, JsonRoute
@@ -23,11 +24,13 @@ router = APIRouter(prefix="/v1", tags=["sessions"], route_class=JsonRoute, respo
 
 
 @router.post("/sessions", status_code=201, response_model=schemas.SessionOut, responses=problems(409, 415))
-async def create_session(body: SessionCreate, svc: Svc) -> Response:
+@requires("write")
+async def create_session(body: SessionCreate, svc: Svc, caller: Caller) -> Response:
     """Create a session.
 
     An id that exists already is 409 and leaves that session untouched; `ensure_session` finds it instead.
     """
+    caller.check_all_of_user(body.user_id)
     new = new_session(body.id or str(uuid7()), body, svc.settings)
     async with svc.db.transaction() as connection:
         return _rendered(await sessions.create(connection, new), 201)
@@ -38,13 +41,15 @@ async def create_session(body: SessionCreate, svc: Svc) -> Response:
     response_model=schemas.SessionOut,
     responses={201: {"model": schemas.SessionOut, "description": "Created."}, **problems(403, 415)},
 )
-async def ensure_session(session_id: SessionId, body: SessionCreate, svc: Svc) -> Response:
+@requires("write")
+async def ensure_session(session_id: SessionId, body: SessionCreate, svc: Svc, caller: Caller) -> Response:
     """Create a session, or find it.
 
     One that exists is answered unchanged, with 200, whatever else the body says; another user's is 403.
     """
     if body.id not in {None, session_id}:
         raise InvalidInput(Fault(("body", "id"), f"The path names the session {session_id!r}; leave the id out."))
+    caller.check_owner(body.user_id)
     new = new_session(session_id, body, svc.settings)
     async with svc.db.transaction() as connection:
         session, created = await sessions.ensure(connection, new)
@@ -54,6 +59,7 @@ async def ensure_session(session_id: SessionId, body: SessionCreate, svc: Svc) -
 
 
 @router.get("/sessions/{session_id}", response_model=schemas.SessionOut, responses=problems(404))
+@requires("read")
 async def get_session(session_id: SessionId, svc: Svc) -> Response:
     """Get a session.
 
@@ -64,8 +70,10 @@ async def get_session(session_id: SessionId, svc: Svc) -> Response:
 
 
 @router.get("/sessions", response_model=schemas.SessionList)
+@requires("read")
 async def list_sessions(
     svc: Svc,
+    caller: Caller,
     user_id: Annotated[UserId | None, Query(description="Only this user's; without: everybody's.")] = None,
     limit: Annotated[int, Query(ge=1, le=500, description="Sessions in a page.")] = 50,
     cursor: Annotated[str | None, Query(description="`next_cursor` of the page before.")] = None,
@@ -74,6 +82,10 @@ async def list_sessions(
 
     Pages are followed by `next_cursor`: a session created meanwhile neither shifts them nor is listed twice.
     """
+    if user_id is None:
+        caller.check_service_key("Without `user_id` this lists everybody's sessions, which is done")
+    else:
+        caller.check_all_of_user(user_id)
     before = None if cursor is None else _place(cursor)
     async with svc.db.autocommit() as connection:
         found = await sessions.newest(connection, user_id=user_id, limit=limit + 1, before=before)
@@ -87,6 +99,7 @@ async def list_sessions(
 
 
 @router.patch("/sessions/{session_id}", response_model=schemas.SessionOut, responses=problems(404, 415))
+@requires("write")
 async def update_session(session_id: SessionId, body: SessionPatch, svc: Svc) -> Response:
     """Change metadata or lifetime.
 
@@ -103,6 +116,7 @@ async def update_session(session_id: SessionId, body: SessionPatch, svc: Svc) ->
 
 
 @router.delete("/sessions/{session_id}", status_code=204, responses=problems(404))
+@requires("write")
 async def delete_session(session_id: SessionId, svc: Svc) -> Response:
     """Delete a session with its log.
 

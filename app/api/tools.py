@@ -3,14 +3,17 @@
 Whose memory is searched stands in the URL, never among the arguments: a model must not be able to choose.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from app.api import schemas
+from app.api.access import requires
 from app.api.dependencies import COMMON, OwnerId, Services, SessionId, Svc, problems
 from app.api.message_schemas import ref
 from app.api.wire import JsonResponse, JsonRoute
+from app.domain.credentials import Scope
 from app.domain.errors import Fault, InvalidInput, ToolNotFound
 from app.domain.memory_definitions import ANTHROPIC_MEMORY_TOOL, MEMORY_TOOLS
 from app.domain.recall import CONVERSATION_SEARCH, CROSS_SESSION_SEARCH
@@ -36,7 +39,12 @@ _ARGUMENTS = {
 }
 
 
+def _scope_of_tool(path: Mapping[str, str]) -> Scope:
+    return "memory" if path["name"] in memory_tools.TOOLS else "search"
+
+
 @router.get("/tools", response_model=schemas.ToolDefinitions)
+@requires("any")
 async def list_tools(
     shape: Annotated[Format, Query(alias="format", description="Whose model requests they go into.")] = "openai",
     scope: Annotated[
@@ -72,6 +80,7 @@ async def list_tools(
     responses=problems(404),
     openapi_extra=_ARGUMENTS,
 )
+@requires(_scope_of_tool)
 async def call_session_tool(session_id: SessionId, name: ToolName, request: Request, svc: Svc) -> Response:
     """Run a tool on a session.
 
@@ -96,6 +105,7 @@ async def call_session_tool(session_id: SessionId, name: ToolName, request: Requ
     responses=problems(404),
     openapi_extra=_ARGUMENTS,
 )
+@requires(_scope_of_tool)
 async def call_user_tool(user_id: OwnerId, name: ToolName, request: Request, svc: Svc) -> Response:
     """Run a tool for a user.
 

@@ -7,10 +7,11 @@ from fastapi import APIRouter, Response
 from starlette.responses import StreamingResponse
 
 from app.api import schemas
+from app.api.access import requires
 from app.api.dependencies import COMMON, OwnerId, Svc
 from app.api.wire import NDJSON, JsonResponse, JsonRoute, ndjson
 from app.domain.exports import ExportRecord, line_of
-from app.storage import memories, sessions, transfer
+from app.storage import credentials, memories, sessions, transfer
 
 router = APIRouter(prefix="/v1", tags=["users"], route_class=JsonRoute, responses=COMMON)
 
@@ -21,6 +22,7 @@ _EXPORT = {
 
 
 @router.get("/users/{user_id}/export", response_class=StreamingResponse, responses={200: _EXPORT})
+@requires("read")
 async def export_user(user_id: OwnerId, svc: Svc) -> Response:
     """Export a user.
 
@@ -31,16 +33,19 @@ async def export_user(user_id: OwnerId, svc: Svc) -> Response:
 
 
 @router.delete("/users/{user_id}", response_model=schemas.Erased)
+@requires("service_key")
 async def erase_user(user_id: OwnerId, svc: Svc) -> Response:
     """Erase a user.
 
-    Every session goes with its log, and the memory store with its history. Counts are zero for an unknown user.
+    Every session goes with its log, and the memory store with its history; tokens made before are void. Counts are
+    zero for an unknown user.
     """
     async with svc.db.transaction() as connection:
         # First, as edits do: one that is under way ends before, and is erased.
         await memories.lock(connection, user_id)
         erased_sessions, erased_events = await sessions.delete_of_user(connection, user_id)
         erased_files = await memories.erase(connection, user_id)
+        await credentials.note_erasure(connection, user_id)
     svc.sweeping.wake()
     return JsonResponse({"sessions": erased_sessions, "events": erased_events, "memory_files": erased_files})
 

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
+from app.api import access
 from app.domain import json_values
 
 NDJSON = "application/x-ndjson"
@@ -29,12 +30,18 @@ def raw(json_text: str) -> msgspec.Raw:
 
 
 class JsonRoute(APIRoute):
-    """A route whose body is strict JSON and nothing else."""
+    """A route that says who may call it, and whose body is strict JSON and nothing else."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self.need = access.need_of(endpoint)
+        super().__init__(path, endpoint, **options)
+        self.description = f"{self.description}\n\n{access.sentence_on(self.need)}"
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def strictly(request: Request) -> Response:
+            await access.check(request, self.need, request.app.state.services.db)
             if self.body_field is not None:
                 _require_json(request)
             return await handle(_StrictRequest(request.scope, request.receive))

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from app.api import openapi
-from app.cli import demo, serve, transfer
+from app.cli import demo, keys, serve, transfer
 from app.cli.database import open_database
 from app.config import Settings, SettingsError, load_settings
 from app.domain.errors import DatabaseUnavailable
@@ -27,6 +27,7 @@ app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 app.command("import")(transfer.import_files)
 app.command("export")(transfer.export)
+app.add_typer(keys.commands)
 
 
 @app.command()

@@ -29,7 +29,7 @@ def _parameters(settings: Settings) -> dict[str, str]:
 
 async def migrate(url: str, settings: Settings) -> None:
     """Bring a database to the newest revision. Raises DatabaseUnavailable."""
-    async with _migrated(url, settings):
+    async with migrated(url, settings):
         pass
 
 
@@ -37,12 +37,13 @@ async def migrate(url: str, settings: Settings) -> None:
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The migrated database of the settings. Raises EmbeddedPostgresError, DatabaseUnavailable."""
     with database_url(settings) as url:
-        async with _migrated(url, settings) as db:
+        async with migrated(url, settings) as db:
             yield db
 
 
 @asynccontextmanager
-async def _migrated(url: str, settings: Settings) -> AsyncIterator[Database]:
+async def migrated(url: str, settings: Settings) -> AsyncIterator[Database]:
+    """A database, brought to the newest revision. Raises DatabaseUnavailable."""
     db = Database(
         url,
         pool_size=settings.pool_size,

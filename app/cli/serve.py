@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli.database import database_url, migrate
+from app.cli.database import database_url, migrated
 from app.cli.server import Address, Server
 from app.cli.workers import serve_by_workers
-from app.config import Settings, load_settings
+from app.config import PREFIX, Settings, SettingsError, is_loopback, load_settings
 from app.main import create_app
+from app.services.service_keys import KeyRing
 
 
 def serve(
@@ -28,19 +29,33 @@ def serve(
     if settings.database_url is None:
         console.print(f"Starting PostgreSQL in {settings.data_dir.resolve()} …", soft_wrap=True)
 
-    def announce(address: Address) -> None:
-        _announce(console, settings, address)
-
     with database_url(settings) as url:
-        asyncio.run(migrate(url, settings))
+        has_keys = asyncio.run(_prepare(url, settings))
+
+        def announce(address: Address) -> None:
+            _announce(console, address, has_keys=has_keys)
+
         if settings.workers > 1:
             serve_by_workers(settings, url, announce)
         else:
             Server(create_app(settings, database_url=url), settings, announce).run()
 
 
-def _announce(console: Console, settings: Settings, address: Address) -> None:
+async def _prepare(url: str, settings: Settings) -> bool:
+    """Migrate; whether there are service keys. Raises SettingsError where none would guard a public address."""
+    async with migrated(url, settings) as db:
+        keys = KeyRing(db, [key.get_secret_value() for key in settings.api_keys])
+        await keys.refresh()
+    if keys.is_open and not is_loopback(settings.host):
+        raise SettingsError(
+            f"Without a service key only this machine may be served, not {settings.host!r}: set {PREFIX}API_KEYS, "
+            f"make a key with `turnkeeper keys create`, or set {PREFIX}HOST to 127.0.0.1."
+        )
+    return not keys.is_open
+
+
+def _announce(console: Console, address: Address, *, has_keys: bool) -> None:
     host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    keys = "service keys are required" if settings.api_keys else "no keys: only this machine is served"
+    keys = "service keys are required" if has_keys else "no keys: only this machine is served"
     console.print(f"Turnkeeper listens on http://{host}:{address[1]} ({keys}).", soft_wrap=True)
     console.print(f"Try it in a browser: http://{host}:{address[1]}/docs", soft_wrap=True)

@@ -23,6 +23,7 @@ def server_config(app: FastAPI | str, settings: Settings) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         http="httptools",
+        ws="none",  # An upgrade is ignored; a library that happens to be installed would answer it by itself.
         log_config=None,
         access_log=False,  # The service logs its requests itself, by route and without ids.
         server_header=False,

@@ -41,7 +41,8 @@ class ChatOptions:
 class ChatRequest:
     """`body` is what goes upstream but for its messages; `user_id` is None where none was given.
 
-    `idempotency_key` names a run of requests of which a repeated one is answered from the log.
+    `idempotency_key` names a run of requests of which a repeated one is answered from the log. `session_key` is the
+    inner key of the only session that will do: one that is created anew under the id is another.
     """
 
     request_id: str
@@ -52,6 +53,7 @@ class ChatRequest:
     event_filter: EventFilter
     options: ChatOptions
     idempotency_key: str | None = None
+    session_key: int | None = None
 
     @property
     def streamed(self) -> bool:

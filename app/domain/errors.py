@@ -296,3 +296,26 @@ class FileVersionMismatch(DomainError):
         stands = "does not exist" if actual is None else f"is at version {actual}"
         super().__init__(f"The file {stands}, which is not what the request asks for; nothing was written.")
         self.actual = actual
+
+
+class Unauthorized(DomainError):
+    """No credential, or one that is not valid (any more)."""
+
+
+class NotYours(DomainError):
+    """The credential is bound to another user, or to one session."""
+
+
+class ScopeMissing(DomainError):
+    def __init__(self, scope: str, scopes: Sequence[str]) -> None:
+        super().__init__(f"This token has the scopes {', '.join(scopes)}: this needs {scope!r}.")
+
+
+class ServiceKeyNeeded(DomainError):
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} with a service key only.")
+
+
+class TokensNotConfigured(DomainError):
+    def __init__(self) -> None:
+        super().__init__("Tokens are signed with TURNKEEPER_TOKEN_SECRET, and none is set.")

@@ -15,7 +15,7 @@ import structlog
 from app.domain import event_ids
 from app.domain.chat import ChatCompaction, ChatRequest, Report
 from app.domain.compaction import Summarize
-from app.domain.errors import DomainError, SessionExists
+from app.domain.errors import DomainError, SessionExists, SessionNotFound
 from app.domain.memory_prompts import REMINDER
 from app.domain.observer import UNOBSERVED, Observer
 from app.domain.sessions import Lifetime, NewSession, Session
@@ -97,6 +97,7 @@ class Chat:
         added = added_to(request.body, recall=request.options.recall, memory=request.options.long_term)
         turn = await self._turn(request, gone)
         async with self.turns.kept(turn):
+            _check_identity(request, turn.session)
             reply = await self._prepared(request, turn, model, added)
             try:
                 yield reply
@@ -126,6 +127,8 @@ class Chat:
             )
             if turn is not None:
                 return turn
+            if request.session_key is not None:
+                raise SessionNotFound(request.session_id)
             await self._create(request)
 
     async def _create(self, request: ChatRequest) -> None:
@@ -220,6 +223,11 @@ class Chat:
     def _compact_later(self, rounds: Rounds) -> None:
         if (due := _due_compaction(rounds)) and not due.inline:
             self.compactions.start(due, rounds.store.turn.session, rounds.store.counters, rounds.model)
+
+
+def _check_identity(request: ChatRequest, session: Session) -> None:
+    if request.session_key not in {None, session.key}:
+        raise SessionNotFound(request.session_id)
 
 
 def _due_compaction(rounds: Rounds) -> ChatCompaction | None:

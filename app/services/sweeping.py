@@ -59,6 +59,7 @@ async def sweep(db: Database, *, batch: int) -> int:
             if not await sweeper.try_lock(connection):
                 return total
             await sweeper.retire_expired(connection, batch)
+            await sweeper.forget_erasures(connection)
             removed = await sweeper.purge(connection, batch)
         total += removed
         if not removed:

@@ -40,6 +40,10 @@ DELETE FROM sessions WHERE key IN (
 """)
 
 
+# Longer than any token lives: then there is none left to refuse.
+_FORGET_ERASURES = text("DELETE FROM erased_users WHERE erased_at < now() - interval '31 days'")
+
+
 async def try_lock(connection: AsyncConnection) -> bool:
     """Become the one that sweeps until the transaction ends; False when another is."""
     return bool(await connection.scalar(text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": _LOCK}))
@@ -47,6 +51,10 @@ async def try_lock(connection: AsyncConnection) -> bool:
 
 async def retire_expired(connection: AsyncConnection, batch: int) -> None:
     await connection.execute(_RETIRE, {"batch": batch})
+
+
+async def forget_erasures(connection: AsyncConnection) -> None:
+    await connection.execute(_FORGET_ERASURES)
 
 
 async def purge(connection: AsyncConnection, batch: int) -> int:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from app.api import openapi
-from app.api.middleware import OPEN_PATHS
+from app.api.gate import OPEN_PATHS
 from app.api.openapi_corrections import TAGS, schemas_of
 from app.config import Settings
 from app.main import create_app

@@ -7,7 +7,7 @@ import re
 import httpx
 import pytest
 
-from app.api.middleware import OPEN_PATHS
+from app.api.gate import OPEN_PATHS
 from tests.service.process import service
 
 KEY = "the-first-key"

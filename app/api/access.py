@@ -1,0 +1,97 @@
+"""What a caller needs for a route: declared at its endpoint, checked in one place, before the body is read.
+
+Which session, user or store it is about stands in the path; what a body names is checked where that is read, by the
+same `Credential`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Depends, Request
+
+from app.domain import ids
+from app.domain.credentials import Credential, Scope
+from app.storage import credentials
+from app.storage.database import Database
+
+# `service_key`: that alone; `any`: whatever is valid; `nothing`: no credential.
+Need = Scope | Literal["service_key", "any", "nothing"] | Callable[[Mapping[str, str]], Scope]
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+_ATTRIBUTE = "turnkeeper_need"
+
+
+def requires(need: Need) -> Callable[[Endpoint], Endpoint]:
+    """Declares what an endpoint needs; a function finds the scope by the parameters of the path."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _ATTRIBUTE, need)
+        return endpoint
+
+    return declare
+
+
+def need_of(endpoint: Callable[..., Any]) -> Need:
+    """Raises TypeError for an endpoint that declares nothing."""
+    need: Need | None = getattr(endpoint, _ATTRIBUTE, None)
+    if need is None:
+        raise TypeError(f"{endpoint.__name__} does not say who may call it: put @requires(…) below its route.")
+    return need
+
+
+def sentence_on(need: Need) -> str:
+    """For the OpenAPI document."""
+    if callable(need):
+        return "A token needs the scope `search` or `memory`, as the tool has it."
+    return _SENTENCES.get(need, f"A token needs the scope `{need}`.")
+
+
+_SENTENCES: Mapping[str, str] = {
+    "service_key": "Only a service key may do this.",
+    "any": "Any credential will do.",
+    "nothing": "No credential is needed.",
+}
+
+
+async def check(request: Request, need: Need, db: Database) -> None:
+    """Raises what the caller lacks: ScopeMissing, NotYours, ServiceKeyNeeded, or SessionNotFound."""
+    if need == "nothing":
+        return
+    caller, path = caller_of(request), request.path_params
+    _check_scope(caller, need, path)
+    if "user_id" in path:
+        caller.check_all_of_user(path["user_id"])
+    if "store" in path:
+        caller.check_store(path["store"])
+    if "session_id" in path:
+        await check_session(db, caller, path["session_id"])
+
+
+async def check_session(db: Database, caller: Credential, session_id: str) -> None:
+    """Whether a session is the caller's, or may become it. Raises SessionNotFound."""
+    if caller.is_service_key or ids.fault_of_id(session_id):  # What is no id the endpoint refuses.
+        return
+    async with db.autocommit() as connection:
+        found = await credentials.find_session(connection, session_id)
+    caller.check_session(session_id, None if found is None else found[1])
+
+
+def caller_of(request: Request) -> Credential:
+    caller: Credential = request.scope["state"]["credential"]
+    return caller
+
+
+async def _caller(request: Request) -> Credential:
+    return caller_of(request)
+
+
+Caller = Annotated[Credential, Depends(_caller)]
+
+
+def _check_scope(caller: Credential, need: Need, path: Mapping[str, str]) -> None:
+    if callable(need):
+        caller.check_scope(need(path))
+    elif need == "service_key":
+        caller.check_service_key("This is done")
+    elif need != "any":
+        caller.check_scope(need)  # type: ignore[arg-type]  # mypy does not narrow a union with a callable
