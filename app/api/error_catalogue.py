@@ -22,8 +22,16 @@ MEANINGS: Mapping[str, Meaning] = {
     ),
     "unauthorized": Meaning("There is no credential, or none that is valid.", "Send `Authorization: Bearer …`."),
     "rate-limited": Meaning("The credential asks more often than `TURNKEEPER_RATE_LIMIT` allows.", _AGAIN),
-    "forbidden": Meaning("The credential does not allow this, or a web page of another origin asks.", _REPAIR),
+    "forbidden": Meaning(
+        "The token is bound to another user or to one session, or a web page of another origin asks.",
+        "Use a token for what is asked for.",
+    ),
+    "scope-missing": Meaning("The token lacks the scope that this needs.", "Make one that has it."),
+    "service-key-needed": Meaning("A token was sent for what only service keys may do.", "Send a service key."),
     "not-owner": Meaning("The session belongs to another user than the request names.", "Check `user_id`."),
+    "tokens-not-configured": Meaning(
+        "The service signs no tokens.", "Set `TURNKEEPER_TOKEN_SECRET`, or send a service key."
+    ),
     "not-found": Meaning("There is nothing at this path.", "See `/docs`; look for a `/` too many."),
     "session-not-found": Meaning(
         "There is no session of this id, or no longer: it was deleted or has expired.",

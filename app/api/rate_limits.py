@@ -93,6 +93,6 @@ class _Counts(Storage):
 def _asker(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"authorization":
-            return hashlib.sha256(value).hexdigest()
+            return hashlib.sha256(value.split()[-1] if value.split() else b"").hexdigest()  # Without "Bearer".
     client = scope.get("client")
     return f"address {client[0]}" if client else "address unknown"

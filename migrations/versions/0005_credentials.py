@@ -28,6 +28,6 @@ STATEMENTS = (
 
 
 def upgrade() -> None:
-    op.execute("SET LOCAL lock_timeout = '10s'")
+    op.execute("SET LOCAL lock_timeout = '2s'")
     for statement in STATEMENTS:
         op.execute(statement)
