@@ -240,6 +240,10 @@ EXAMPLES: Mapping[str, Example] = {
             "reminder": None,
         }
     },
+    "create_token": {
+        "request": {"user_id": "alice", "scopes": ["read", "chat"], "ttl_seconds": 900},
+        "response": {"token": "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiJhbGljZSJ9.c2ln", "expires_at": _THEN},
+    },
     "export_user": {"stream": '{"kind":"session","id":"support-4711","user_id":"alice"}\n'},
     "erase_user": {"response": {"sessions": 1, "events": 2, "memory_files": 1}},
 }

@@ -92,6 +92,7 @@ async def get_memory_file(
     responses={200: {"description": "There is one."}, 304: _KNOWN, **problems(404, 412)},
     response_class=Response,
 )
+@requires("memory")
 async def head_memory_file(
     store: StoreId, path: FilePath, svc: Svc, condition: Conditions, version: Version = None
 ) -> Response:

@@ -44,6 +44,7 @@ ENUMS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "MemoryToolSet": ("The six memory tools, or the single one of Anthropic's API.", ("six", "single")),
     "MessageFilterName": ("All messages, or those that say something.", ("all", "skip_empty")),
     "ToolFormat": ("Whose model requests the definitions go into.", ("openai", "anthropic", "mcp")),
+    "TokenScope": ("What a token may do.", ("read", "write", "search", "memory", "chat")),
     "ToolScope": ("The tools of one session, or of all of a user's.", ("session", "user")),
 }
 
@@ -63,6 +64,7 @@ TAGS: Mapping[str, str] = {
     "memory": "Long-term memory: text files that a model curates, every version of them kept.",
     "users": "What is held about a user, across sessions: read, exported, erased.",
     "search": "Words and phrases found in everything that was said.",
+    "credentials": "Tokens for the clients of one user or one session.",
     "tools": "Tools for models: their definitions, and endpoints that run them.",
     "health": "Whether the process lives, and whether it can serve.",
 }

@@ -409,6 +409,8 @@ class MemoryPrompt(BaseModel):
 
 
 class TokenOut(BaseModel):
+    """A token, which is shown once: the service keeps none."""
+
     token: str = Field(description="A JWT, to be sent as `Authorization: Bearer …`.")
     expires_at: datetime = Field(description="From then on it is 401.")
 

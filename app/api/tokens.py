@@ -38,9 +38,10 @@ class TokenRequest(BaseModel):
 @router.post("/tokens", status_code=201, response_model=schemas.TokenOut, responses=problems(404, 415))
 @requires("service_key")
 async def create_token(body: TokenRequest, svc: Svc) -> Response:
-    """Make a token for a client that acts for one user, or in one session: name one of the two.
+    """Make a token for a client of one user or session.
 
-    A user's is void once the user is erased, a session's once the session is deleted or has expired.
+    Name one of the two. A user's is void once the user is erased, a session's once the session is deleted or has
+    expired.
     """
     if body.user_id is not None and body.session_id is None:
         made = await svc.access_tokens.for_user(body.user_id, body.scopes, body.ttl_seconds)

@@ -49,6 +49,7 @@ def requests(session, user):
         "list_models": ("GET", "/v1/models", {}, "chat"),
         "put_memory_file": ("PUT", f"{m}/file", {**file, "content": "text"}, "memory"),
         "list_memory_files": ("GET", f"{m}/files", {}, "memory"),
+        "head_memory_file": ("HEAD", f"{m}/file", file, "memory"),
         "get_memory_file": ("GET", f"{m}/file", file, "memory"),
         "list_memory_file_versions": ("GET", f"{m}/file/versions", file, "memory"),
         "restore_memory_file": ("POST", f"{m}/file/restore", {**file, "json": {"version": 1}}, "memory"),
@@ -58,6 +59,7 @@ def requests(session, user):
         "put_memory_archive": ("PUT", f"{m}/archive", {"content": EMPTY_ZIP}, "memory"),
         "export_user": ("GET", f"{u}/export", {}, "read"),
         "delete_session": ("DELETE", s, {}, "write"),
+        "get_metrics": ("GET", "/metrics", {}, "service_key"),
         "erase_user": ("DELETE", u, {}, "service_key"),
         "create_token": ("POST", "/v1/tokens", {"json": {"user_id": user, "scopes": ["read"]}}, "service_key"),
     }

@@ -15,7 +15,7 @@ from tests.upstream import Answer, scripted_upstream
 async def service(shared_database_url):
     with scripted_upstream() as upstream:
         upstream.reset(*[Answer("You decided to use PostgreSQL.")] * 2)
-        async with serving(shared_database_url, upstream_url=upstream.url) as http:
+        async with serving(shared_database_url, upstream_url=upstream.url, token_secret=("x" * 32,)) as http:
             yield http
 
 

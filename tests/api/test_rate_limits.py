@@ -29,6 +29,13 @@ async def test_each_credential_has_its_own_share(shared_database_url):
             assert "2 per 1 hour" in refused.json()["detail"]
 
 
+async def test_one_key_has_one_share_however_its_header_is_written(shared_database_url):
+    async with serving(shared_database_url, api_keys="one", rate_limit=RARELY) as client:
+        for written, status in (("Bearer", 200), ("bearer  ", 200), ("BEARER", 429), ("Bearer \t", 429)):
+            headers = {"Authorization": f"{written} one"}
+            assert (await client.get("/v1/sessions", headers=headers)).status_code == status
+
+
 async def test_every_route_is_limited_but_what_tells_of_health(shared_database_url):
     async with serving(shared_database_url, rate_limit=RARELY) as client:
         for _ in range(2):
@@ -39,7 +46,7 @@ async def test_every_route_is_limited_but_what_tells_of_health(shared_database_u
                 response = await client.request(method, path.replace("{", "x").replace("}", "x"))
                 is_open = path in {"/healthz", "/readyz", "/metrics"}
                 assert (response.status_code == 429) is not is_open, (method, path)
-                if response.status_code == 429 and path not in {"/v1/chat/completions", "/v1/models"}:
+                if not is_open and method != "head" and path not in {"/v1/chat/completions", "/v1/models"}:
                     assert is_problem(response, 429, "rate-limited")
 
 

@@ -116,6 +116,9 @@ async def _check_session(
     connection: asyncpg.Connection, session: str, acknowledged: list[list[str]], sent: list[list[str]]
 ) -> None:
     state = await connection.fetchrow("SELECT * FROM sessions WHERE id = $1", session)
+    if state is None:
+        assert not acknowledged
+        return
     rows = await connection.fetch("SELECT id, tokens FROM events WHERE session_key = $1 ORDER BY seq", state["key"])
     stored = [row["id"] for row in rows]
     assert len(stored) == len(set(stored))

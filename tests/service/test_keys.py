@@ -52,7 +52,9 @@ def is_unauthorized(caller, method, path, authorization=None):
     with connection.getresponse() as response:
         body = response.read()
     connection.close()
-    if response.headers["Content-Type"] == "application/json":  # where OpenAI's SDKs call
+    if method == "HEAD":
+        says_so = not body
+    elif response.headers["Content-Type"] == "application/json":  # where OpenAI's SDKs call
         says_so = json.loads(body)["error"]["code"] == "unauthorized"
     else:
         assert response.headers["Content-Type"] == "application/problem+json"
