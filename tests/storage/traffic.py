@@ -9,6 +9,8 @@ import httpx
 from app.importing.records import Origin
 from app.importing.turnkeeper import parse
 from app.services.importing import Tally, import_records
+from app.services.service_keys import make_key
+from app.storage import credentials
 from tests.api.chatting import Chats, chatting, said
 from tests.upstream import Answer
 
@@ -35,13 +37,14 @@ _EXPECTED = {"X-Expected": "400"}
 async def converse(url: str) -> None:
     """On a fresh database; one request after the other, none refused but one that says so."""
     settings = {"recall_page_size": 2, "memory_consolidation": {"every_requests": 2}}
-    async with chatting(url, sweep_interval_seconds=1_000_000, **settings) as chats:
+    async with chatting(url, sweep_interval_seconds=1_000_000, token_secret=("s" * 32,), **settings) as chats:
         chats.http.event_hooks["response"].append(_require_success)
         await _sessions(chats)
         await _reads(chats)
         await _chats(chats)
         await _compactions(chats)
         await _memories(chats)
+        await _credentials(chats)
         await _transfers(chats)
         await _endings(chats)
 
@@ -163,6 +166,19 @@ async def _memories(chats: Chats) -> None:
     await http.delete(f"{store}/file", params={"path": "a.md", "purge": True})
 
 
+async def _credentials(chats: Chats) -> None:
+    """From now on a made key is needed."""
+    http, db = chats.http, _db(chats)
+    made = [await make_key(db, name) for name in ("kept", "revoked")]
+    async with db.transaction() as connection:
+        await credentials.revoke_key(connection, made[1][0])
+        await credentials.keys(connection)
+    http.headers["Authorization"] = f"Bearer {made[0][1]}"
+    for bound in ({"user_id": "alice"}, {"session_id": "s"}):
+        token = (await http.post("/v1/tokens", json={"scopes": ["read"], **bound})).json()["token"]
+        await http.get("/v1/sessions/s", headers={"Authorization": f"Bearer {token}"})
+
+
 async def _transfers(chats: Chats) -> None:
     exported = await chats.http.get("/v1/users/alice/export")
     other = exported.content.replace(b'"alice"', b'"bob"').replace(b'"s"', b'"bobs"')
@@ -177,7 +193,7 @@ async def _endings(chats: Chats) -> None:
         await chats.http.delete(f"/v1/{path}")
         # The service sweeps by itself after a deletion: when the story ends, it is not in the middle of that.
         async with asyncio.timeout(30):
-            while await _sweeps(chats) == before:
+            while await _sweeps(chats) == before:  # noqa: ASYNC110 (it tells nobody)
                 await asyncio.sleep(0.01)
 
 
