@@ -16,6 +16,7 @@ from app.api import tokens as token_routes
 from app.api.chat_defaults import chat_defaults
 from app.api.dependencies import Services
 from app.api.gate import OPEN_PATHS, Gate
+from app.api.mcp import McpEndpoint, McpRoute
 from app.api.middleware import BodyLimit, RequestLog, StrictUrl
 from app.api.observing import Observing
 from app.api.rate_limits import RateLimit
@@ -115,6 +116,8 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         access_tokens=AccessTokens(db, [secret.get_secret_value() for secret in settings.token_secret]),
     )
 
+    mcp = McpEndpoint(services)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await _check(db)
@@ -125,6 +128,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
         sweeper.cancel()
         with suppress(asyncio.CancelledError):
             await sweeper
+        await mcp.close()
         await services.chat.finish()
         await upstream.close()
         await db.close()
@@ -144,6 +148,7 @@ def create_app(settings: Settings, *, database_url: str) -> FastAPI:
     app.state.services = services
     for router in ROUTERS:
         app.include_router(router)
+    app.router.routes.append(McpRoute(mcp))
     problems.install(app)
     openapi.install(app)
     # The last one added is the outermost.

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
-from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Header, Request, Response
 
+from app.api import id_headers
 from app.api.access import caller_of, check_session, requires
 from app.api.chat_schemas import ChatBody, MemoryBody, agreed
 from app.api.delivery import Delivery
@@ -55,9 +55,11 @@ _MODELS = {
 }
 
 SessionHeader = Annotated[
-    str | None, Header(alias="X-Session-Id", description="The conversation, percent-encoded UTF-8.")
+    str | None, Header(alias=id_headers.SESSION_ID, description="The conversation, percent-encoded UTF-8.")
 ]
-UserHeader = Annotated[str | None, Header(alias="X-User-Id", description="Whose it is, percent-encoded UTF-8.")]
+UserHeader = Annotated[
+    str | None, Header(alias=id_headers.USER_ID, description="Whose it is, percent-encoded UTF-8.")
+]
 KeyHeader = Annotated[
     str | None,
     Header(
@@ -118,8 +120,8 @@ async def list_models(svc: Svc) -> Response:
 async def _delivery(
     body: ChatBody, request: Request, svc: Services, session: str | None, user: str | None, key: str | None
 ) -> Response:
-    session_id = agreed("session_id", body.session_id, _decoded("X-Session-Id", session))
-    user_id = agreed("user_id", body.user_id, _decoded("X-User-Id", user))
+    session_id = agreed("session_id", body.session_id, id_headers.decoded(id_headers.SESSION_ID, session))
+    user_id = agreed("user_id", body.user_id, id_headers.decoded(id_headers.USER_ID, user))
     if session_id is None:
         raise SessionIdMissing
     store = None if body.memory is None else body.memory.store
@@ -187,13 +189,3 @@ def _faults_of_ids(session_id: str, user_id: str | None, store: str | None) -> l
         ("memory", "store"): None if store is None else ids.fault_of_store_id(store),
     }
     return [Fault(("body", *place), fault) for place, fault in found.items() if fault]
-
-
-def _decoded(name: str, value: str | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        return unquote_to_bytes(value.encode("latin-1")).decode()
-    except UnicodeDecodeError:
-        fault = Fault(("header", name), "An id in a header is percent-encoded UTF-8, such as caf%C3%A9.")
-        raise InvalidInput(fault) from None

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import compile_path
 
-from app.api import openai_errors
+from app.api import mcp_errors, openai_errors
 from app.domain import errors, json_values
 
 log = structlog.get_logger()
@@ -91,9 +91,21 @@ def problem(
     headers: Mapping[str, str] | None = None,
     **also: Any,
 ) -> Response:
-    """A problem document, or OpenAI's error where its SDKs call. `errors` lists the places of a wrong input."""
+    """A problem document, OpenAI's error where its SDKs call, or JSON-RPC's for MCP.
+
+    `errors` lists the places of a wrong input.
+    """
     if openai_errors.wants(scope):
         return openai_errors.error(scope, status, slug, detail, faults=faults, headers=headers, **also)
+    body = _document(scope, status, slug, detail, faults) | also
+    if mcp_errors.wants(scope):
+        return mcp_errors.error(body, headers)
+    return Response(json_values.encode(body), status, headers, MEDIA_TYPE)
+
+
+def _document(
+    scope: Mapping[str, Any], status: int, slug: str, detail: str, faults: Sequence[errors.Fault]
+) -> dict[str, Any]:
     body: dict[str, Any] = {
         "type": TYPE_PREFIX + slug,
         "title": HTTPStatus(status).phrase,
@@ -105,7 +117,7 @@ def problem(
         body["errors"] = [{"loc": list(fault.loc), "msg": _encodable(fault.msg)} for fault in faults] or [
             {"loc": [], "msg": detail}
         ]
-    return Response(json_values.encode(body | also), status, headers, MEDIA_TYPE)
+    return body
 
 
 def problem_of_status(
@@ -129,13 +141,23 @@ async def _domain_error(request: Request, error: Exception) -> Response:
 
 def problem_of_error(scope: Mapping[str, Any], error: Exception) -> Response:
     """What a domain error looks like over HTTP."""
-    status, slug = PROBLEMS.get(type(error), (500, "internal-error"))
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.warning("request_failed", problem=slug, cause=type(error.__cause__).__name__)
+    status, slug = _kind(error)
     faults = _faults(error)
     headers = _HEADERS.get(status)
     also = {"call_ids": list(map(_encodable, error.call_ids))} if isinstance(error, _ABOUT_CALLS) else {}
     return problem(scope, status, slug, _encodable(str(error)), faults=faults, headers=headers, **also)
+
+
+def described(scope: Mapping[str, Any], error: Exception) -> Mapping[str, Any]:
+    """The problem document of a domain error."""
+    return _document(scope, *_kind(error), _encodable(str(error)), _faults(error))
+
+
+def _kind(error: Exception) -> tuple[int, str]:
+    status, slug = PROBLEMS.get(type(error), (500, "internal-error"))
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        log.warning("request_failed", problem=slug, cause=type(error.__cause__).__name__)
+    return status, slug
 
 
 _HEADERS: Mapping[int, Mapping[str, str]] = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "1"}}
@@ -165,7 +187,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     elif exception.status_code == HTTPStatus.NOT_FOUND and detail == HTTPStatus.NOT_FOUND.phrase:
         detail = f"There is no {request.url.path} here; /docs lists what there is."
     elif exception.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = ", ".join(_methods_of_path(request))
+        allowed = ", ".join(_methods_of_path(request)) or (exception.headers or {}).get("Allow", "")
         detail = f"{request.url.path} does not take {request.method}, only {allowed}."
         return problem_of_status(request.scope, exception.status_code, _encodable(detail), {"Allow": allowed})
     return problem_of_status(request.scope, exception.status_code, _encodable(detail), exception.headers)
