@@ -166,6 +166,11 @@ _TAIL = """
 
 The SDKs try 408, 409, 429 and 5xx again by themselves, which is safe: a question is stored once.
 
+## Where MCP clients call
+
+`/mcp` answers `{{"jsonrpc": "2.0", "id": null, "error": {{"code", "message", "data"}}}}` with the
+same statuses: `code` is -32600, for 5xx -32603, for what is no JSON -32700; `data` is the problem document.
+
 ## Elsewhere
 
 - **In a stream** that has begun, an error is an event `data: {{"error": {{"message", "type", "param",

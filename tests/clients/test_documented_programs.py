@@ -63,6 +63,13 @@ def test_an_application_that_calls_its_model_itself(run, script, memory):
     assert memory.http.get("/v1/memories/alice/file?path=food.md").text == "Alice eats no fish.\n"
 
 
+def test_a_client_of_mcp(run, memory):
+    listed, saved = run("mcp.md")
+    assert listed.startswith("['cross_session_search', 'MemoryView', ")
+    assert saved == "Created tea.md (15 bytes)."
+    assert memory.http.get("/v1/memories/alice/file?path=tea.md").text == "Without sugar.\n"
+
+
 def test_an_agent_that_works_over_all_sessions_of_a_user(run, script, memory):
     for session, text in [("breakfast", "I take my tea without sugar."), ("office", "We moved to Porto.")]:
         said = {"user_id": "bob", "events": [{"message": {"role": "user", "content": text}}]}
