@@ -60,6 +60,16 @@ async def test_openais_clients_get_their_own_error(shared_database_url):
         assert (error["type"], error["code"]) == ("rate_limit_error", "rate_limited")
 
 
+async def test_mcp_clients_get_an_error_of_json_rpc(shared_database_url):
+    async with serving(shared_database_url, rate_limit=RARELY) as client:
+        for _ in range(3):
+            response = await client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert response.status_code == 429
+        assert int(response.headers["Retry-After"]) > 0
+        error = response.json()["error"]
+        assert (error["code"], error["data"]["type"]) == (-32600, "urn:turnkeeper:problem:rate-limited")
+
+
 async def test_the_body_of_a_refused_request_is_not_read(shared_database_url):
     async with serving(shared_database_url, rate_limit=RARELY) as client:
         for _ in range(2):

@@ -342,3 +342,24 @@ async def test_sessions_expire_at_every_replica_and_extended_ones_stay(client, p
 
 async def patch(client, session, **fields):
     return await client.insist("PATCH", f"/v1/sessions/{session}", json=fields)
+
+
+async def test_the_messages_of_one_mcp_client_are_answered_by_either_replica(client, phase):
+    async def send(method, **message):
+        headers = {"Accept": "application/json, text/event-stream", "X-User-Id": "of-tools"}
+        message = {"jsonrpc": "2.0", "method": method, **message}
+        return await client.insist("POST", "/mcp", json=message, headers=headers)
+
+    client_info = {"name": "test", "version": "1"}
+    start = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client_info}
+    for number in range(3):  # An odd number of messages: each of them goes to both.
+        begun = await send("initialize", id=1, params=start)
+        assert begun.json()["result"]["serverInfo"]["name"] == "turnkeeper"
+        assert "Mcp-Session-Id" not in begun.headers
+        assert (await send("notifications/initialized")).status_code == 202
+        arguments = {"path": f"{phase}-{number}.md", "fileText": "kept"}
+        made = await send("tools/call", id=2, params={"name": "MemoryCreate", "arguments": arguments})
+        assert made.json()["result"]["isError"] is False
+        read = await send("tools/call", id=3, params={"name": "MemoryView", "arguments": {"path": arguments["path"]}})
+        assert "kept" in read.json()["result"]["content"][0]["text"]
+        assert len((await send("tools/list", id=4)).json()["result"]["tools"]) == 7
