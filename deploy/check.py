@@ -59,19 +59,24 @@ def _inspect(image: Image) -> None:
 
 def _serve(image: Image, stack: ExitStack) -> None:
     serve = image.stage.last("CMD").words
-    refused = image.run(*serve)
-    _expect(refused.returncode == 1 and "TURNKEEPER_API_KEYS" in refused.stderr, "does not start without keys")
+    _refuses(image, serve, "TURNKEEPER_DATABASE_URL", "does not start without a database")
     server = stack.enter_context(EmbeddedPostgres.start(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
     server.ensure_database("turnkeeper")
     database = stack.enter_context(relayed(server.socket_dir / SOCKET))
     settings = {
         "TURNKEEPER_PORT": str(_free_port()),
         "TURNKEEPER_DATABASE_URL": f"postgresql://postgres@127.0.0.1:{database}/turnkeeper",
-        "TURNKEEPER_API_KEYS": KEY,
     }
+    _refuses(replace(image, settings=settings), serve, "TURNKEEPER_API_KEYS", "does not start without keys")
+    settings["TURNKEEPER_API_KEYS"] = KEY
     for workers in ("1", "2"):
         tell(f"with TURNKEEPER_WORKERS={workers}:")
         _use(replace(image, settings=settings | {"TURNKEEPER_WORKERS": workers}), serve)
+
+
+def _refuses(image: Image, serve: list[str], named: str, text: str) -> None:
+    refused = image.run(*serve)
+    _expect(refused.returncode == 1 and named in refused.stderr, text)
 
 
 def _use(image: Image, serve: list[str]) -> None:
