@@ -39,6 +39,11 @@ def configure_logs(*, level: int = logging.INFO, tell_process: bool = False) -> 
     logging.basicConfig(handlers=[others], level=logging.WARNING)
 
 
+def sqlstate_of(error: BaseException | None) -> str | None:
+    """What PostgreSQL said, where an error goes back to that: the first thing to know at night."""
+    return next((state for each in _chain(error) if (state := getattr(each, "sqlstate", None))), None)
+
+
 def _place_of_error(_: Any, __: str, entry: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Where an error came from and of what type it is: its words and variables may be those of a conversation."""
     given = entry.pop("exc_info", None)

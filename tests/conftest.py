@@ -129,14 +129,14 @@ async def serving(url: str, **changed) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @asynccontextmanager
-async def cloned(postgres: EmbeddedPostgres, template: str) -> AsyncIterator[str]:
+async def cloned(postgres: EmbeddedPostgres, template: str, options: str = "") -> AsyncIterator[str]:
     name = f"test_{next(_numbers)}"
-    await _administer(postgres, f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    await administer(postgres, f'CREATE DATABASE "{name}" TEMPLATE "{template}" {options}')
     yield postgres.database_url(name)
-    await _administer(postgres, f'DROP DATABASE "{name}" WITH (FORCE)')
+    await administer(postgres, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
-async def _administer(postgres: EmbeddedPostgres, statement: str) -> None:
+async def administer(postgres: EmbeddedPostgres, statement: str) -> None:
     connection = await asyncpg.connect(host=str(postgres.socket_dir), port=5432, user="postgres", database="postgres")
     try:
         await connection.execute(statement)

@@ -117,7 +117,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "service-stopping": Meaning("The service stops before the answer was whole.", "Ask again, of another replica."),
     "overloaded": Meaning("No database connection came free in time.", _AGAIN),
     "database-unavailable": Meaning(
-        "The database cannot be reached, or went away before it answered.",
+        "The database cannot be reached, went away before it answered, or takes no writes: a standby, a full disk.",
         f"{_AGAIN} Events that have ids of yours are not stored twice.",
     ),
     "upstream-timed-out": Meaning(

@@ -14,6 +14,7 @@ from starlette.routing import compile_path
 
 from app.api import mcp_errors, openai_errors
 from app.domain import errors, json_values
+from app.telemetry import sqlstate_of
 
 log = structlog.get_logger()
 
@@ -156,7 +157,8 @@ def described(scope: Mapping[str, Any], error: Exception) -> Mapping[str, Any]:
 def _kind(error: Exception) -> tuple[int, str]:
     status, slug = PROBLEMS.get(type(error), (500, "internal-error"))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.warning("request_failed", problem=slug, cause=type(error.__cause__).__name__)
+        cause = error.__cause__
+        log.warning("request_failed", problem=slug, cause=type(cause).__name__, sqlstate=sqlstate_of(cause))
     return status, slug
 
 

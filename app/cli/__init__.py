@@ -13,6 +13,7 @@ from app.cli.database import open_database
 from app.config import Settings, SettingsError, load_settings
 from app.domain.errors import DatabaseUnavailable
 from app.main import create_app
+from app.storage.addresses import DatabaseUnusable
 from app.storage.embedded_host import EmbeddedPostgresError
 from app.storage.migrations import MigrationError
 from app.telemetry import configure_logs
@@ -55,7 +56,7 @@ def main() -> None:
     configure_logs()
     try:
         app()
-    except (SettingsError, EmbeddedPostgresError, MigrationError) as error:
+    except (SettingsError, EmbeddedPostgresError, DatabaseUnusable, MigrationError) as error:
         _fail(str(error))
     except DatabaseUnavailable as error:
         _fail(f"{error} ({type(error.__cause__).__name__}: {error.__cause__})")

@@ -122,10 +122,13 @@ class Overloaded(DomainError):
 
 
 class DatabaseUnavailable(DomainError):
-    """The database could not be reached, or went away before it answered."""
+    """The database could not be reached, went away before it answered, or refuses what it has to do."""
 
     def __init__(self) -> None:
-        super().__init__("The database cannot be reached. Nothing is known to be written; try again shortly.")
+        super().__init__(
+            "The database cannot be reached, or cannot do its work now. Nothing is known to be written; "
+            "try again shortly."
+        )
 
 
 class NotMigrated(DomainError):

@@ -8,6 +8,7 @@ from app.domain.errors import DomainError
 from app.domain.observer import UNOBSERVED, Observer
 from app.storage import sweeper
 from app.storage.database import Database
+from app.telemetry import sqlstate_of
 
 log = structlog.get_logger()
 
@@ -40,7 +41,7 @@ class Sweeping:
         try:
             swept = await sweep(self._db, batch=self._batch)
         except DomainError as error:
-            log.warning("sweep_failed", reason=str(error))
+            log.warning("sweep_failed", reason=str(error), sqlstate=sqlstate_of(error))
             self._observer.swept(None)
         else:
             self._observer.swept(swept)

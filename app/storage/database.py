@@ -1,30 +1,21 @@
-"""Connections: a pool for the short statements of the log, one for searches, and what errors mean."""
+"""Connections: a pool for the short statements of the log, and one for searches."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
 from typing import Any
 
 import asyncpg
-from sqlalchemy import URL, Executable, make_url, text
+from sqlalchemy import Executable, text
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from uuid_utils import uuid7
 
-from app.domain.errors import DatabaseUnavailable, DomainError, EventIdTaken, Overloaded, SearchTooBroad
+from app.domain.errors import Overloaded, SearchTooBroad
 from app.domain.observer import UNOBSERVED, Observer
-from app.storage import migrations
+from app.storage import fitness, migrations
+from app.storage.addresses import Address
+from app.storage.meanings import translated
 from app.storage.pools import Pool, PoolFigures
-
-_QUERY_CANCELED = "57014"
-_LOCK_NOT_AVAILABLE = "55P03"
-# Ids of events are the only names that a statement may find taken.
-_UNIQUE_VIOLATION = "23505"
-# Connection exceptions, a server that stops or starts, too many connections, no access, no such database.
-_UNAVAILABLE = ("08", "57P", "53300", "28", "3D")
-
 
 _AUTOCOMMIT = "AUTOCOMMIT"
 _DIALECT: Any = PGDialect_asyncpg()  # type: ignore[no-untyped-call]
@@ -83,12 +74,15 @@ class Database:
         statement_timeout_ms: int,
         observer: Observer = UNOBSERVED,
     ) -> None:
+        """Raises DatabaseUnusable for a URL that is none."""
+        address = Address.of(url)
+
         def engine(size: int, timeout_ms: int, **parameters: str) -> AsyncEngine:
-            return _engine(_asyncpg_url(url), size, pool_timeout, timeout_ms, parameters)
+            return _engine(address, size, pool_timeout, timeout_ms, parameters)
 
         # Through a transaction-mode PgBouncer a statement is prepared and run on one server only within one.
         def one_by_one(engine: AsyncEngine) -> Callable[[], AbstractAsyncContextManager[AsyncConnection]]:
-            if _has_no_prepared_statements(_asyncpg_url(url)):
+            if not address.has_prepared_statements:
                 return engine.begin
             return engine.execution_options(isolation_level=_AUTOCOMMIT).connect
 
@@ -104,33 +98,35 @@ class Database:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """Several statements that commit together when the block ends: the only commit point."""
-        with _translated(canceled=Overloaded):
+        with translated(canceled=Overloaded):
             async with self._log_pool.lend(self._log.begin) as connection:
                 yield connection
 
     @asynccontextmanager
     async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """Statements that each commit by themselves: one round trip instead of three."""
-        with _translated(canceled=Overloaded):
+        with translated(canceled=Overloaded):
             async with self._log_pool.lend(self._connect_log) as connection:
                 yield connection
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         """Reads of the log that an index bounds, or nearly so."""
-        with _translated(canceled=SearchTooBroad):
+        with translated(canceled=SearchTooBroad):
             async with self._log_pool.lend(self._connect_log) as connection:
                 yield connection
 
     @asynccontextmanager
     async def searching(self) -> AsyncIterator[AsyncConnection]:
         """Reads whose cost depends on the words that are looked for."""
-        with _translated(canceled=SearchTooBroad):
+        with translated(canceled=SearchTooBroad):
             async with self._search_pool.lend(self._connect_search) as connection:
                 yield connection
 
     async def migrate(self) -> None:
-        with _translated(canceled=Overloaded):
+        """Raises DatabaseUnavailable, DatabaseUnusable, MigrationError."""
+        with translated(canceled=Overloaded), fitness.told():
+            await fitness.check(self._unlimited)
             await migrations.upgrade(self._unlimited)
 
     async def is_migrated(self) -> bool:
@@ -152,10 +148,10 @@ class Database:
 
 
 def _engine(
-    url: URL, size: int, pool_timeout: float, statement_timeout_ms: int, parameters: dict[str, str]
+    address: Address, size: int, pool_timeout: float, statement_timeout_ms: int, parameters: dict[str, str]
 ) -> AsyncEngine:
     return create_async_engine(
-        url,
+        address.url,
         pool_size=size,
         max_overflow=0,
         pool_timeout=pool_timeout,
@@ -166,7 +162,7 @@ def _engine(
             "timeout": pool_timeout,
             # The server ends a statement in time, unless it is frozen or the network swallows what it says.
             "command_timeout": statement_timeout_ms / 1000 + pool_timeout if statement_timeout_ms else None,
-            **_prepared_statements(url),
+            **address.connect_arguments(),
             "server_settings": {
                 "application_name": "turnkeeper",
                 "statement_timeout": str(statement_timeout_ms),
@@ -180,58 +176,6 @@ def _engine(
             },
         },
     )
-
-
-def _has_no_prepared_statements(url: URL) -> bool:
-    return url.query.get("prepared_statement_cache_size") == "0"
-
-
-def _prepared_statements(url: URL) -> dict[str, Any]:
-    """With its cache turned off in the URL, nothing may rely on two statements reaching the same server.
-
-    That is PgBouncer in transaction mode: unnamed names would clash there, and asyncpg has a cache of its own.
-    """
-    if not _has_no_prepared_statements(url):
-        return {}
-    return {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"turnkeeper_{uuid7()}"}
-
-
-def _asyncpg_url(url: str) -> URL:
-    parsed = make_url(url).set(drivername="postgresql+asyncpg")
-    if "sslmode" in parsed.query:  # libpq's name for what asyncpg calls ssl
-        mode = parsed.query["sslmode"]
-        parsed = parsed.difference_update_query(["sslmode"]).update_query_dict({"ssl": mode})
-    return parsed
-
-
-@contextmanager
-def _translated(*, canceled: Callable[[], DomainError]) -> Iterator[None]:
-    """Turn what a driver raises into what it means for a caller; what has no meaning here passes."""
-    try:
-        yield
-    except PoolTimeoutError:
-        raise Overloaded from None
-    except asyncpg.InternalClientError as error:
-        raise DatabaseUnavailable from error
-    except (DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
-        if (meaning := _meaning(error, canceled)) is None:
-            raise
-        raise meaning from error
-
-
-def _meaning(error: Exception, canceled: Callable[[], DomainError]) -> DomainError | None:
-    if isinstance(error, OSError) or getattr(error, "connection_invalidated", False):
-        return DatabaseUnavailable()
-    state = str(getattr(getattr(error, "orig", error), "sqlstate", None) or "")
-    if state == _QUERY_CANCELED:
-        return canceled()
-    if state == _LOCK_NOT_AVAILABLE:
-        return Overloaded()
-    if state == _UNIQUE_VIOLATION:
-        return EventIdTaken()
-    if state.startswith(_UNAVAILABLE) or isinstance(error, asyncpg.InterfaceError):
-        return DatabaseUnavailable()
-    return None
 
 
 def _as_it_is(value: str) -> str:

@@ -10,6 +10,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.domain.observer import Observer
+from app.storage.meanings import READ_ONLY, sqlstate_of
 
 Connect = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
@@ -47,9 +48,9 @@ class Pool:
             stack.callback(self.observer.pool_in_use, self.name, -1)
             try:
                 yield connection
-            except asyncpg.InternalClientError:
-                # The driver has lost track of what is under way on it, as after a time-out: nobody may get it again.
-                await connection.invalidate()
+            except Exception as error:
+                if _is_spoilt_by(error):
+                    await connection.invalidate()
                 raise
 
     async def _waited_for(self, coming: Awaitable[AsyncConnection]) -> AsyncConnection:
@@ -61,3 +62,12 @@ class Pool:
             raise
         finally:
             self.observer.pool_waiting(self.name, -1)
+
+
+def _is_spoilt_by(error: Exception) -> bool:
+    """Whether nobody may get a connection again after an error.
+
+    When the driver has lost track of what is under way on it, as after a time-out; and when it leads to a standby,
+    while the address may lead to another server by now.
+    """
+    return isinstance(error, asyncpg.InternalClientError) or sqlstate_of(error) == READ_ONLY

@@ -631,7 +631,7 @@ async def test_f22_the_database_is_gone_when_a_streamed_reply_is_to_be_stored(
                 for stream in streams:
                     await stream.rest()
                     assert (stream.text, stream.ended) == (TEXT, False)
-                    assert stream.error["message"].startswith("The database cannot be reached.")
+                    assert stream.error["message"].startswith("The database cannot be reached")
     await until_well(client)
     for key, name in sessions.items():
         assert await client.log(name) == ["user q"]
