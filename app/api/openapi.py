@@ -16,8 +16,8 @@ VERSION = "0.1.0"
 
 DESCRIPTION = """\
 Memory as a service for LLM agents: the verbatim event log of every conversation, windows that never split a turn, and
-recall over everything that was ever said; and chats that load, append and compact around any OpenAI-compatible LLM. The
-tools for models are also served over the Model Context Protocol, at `/mcp`.
+recall over everything that was ever said; and chats that load, append and compact around any OpenAI-compatible LLM.
+The tools for models are also served over the Model Context Protocol, at `/mcp`.
 
 Errors are problem documents (RFC 9457), where OpenAI's SDKs call in OpenAI's shape. Ids have 1 to 255 characters, no
 control characters and no `/`.
