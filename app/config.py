@@ -29,6 +29,14 @@ _JSON = ("chat_filter", "chat_message_filter", "chat_compaction", "chat_memory",
 # What HS256 asks for (RFC 7518, 3.2).
 _MIN_SECRET_BYTES = 32
 
+# Beyond these a number is a slip of the hand, and would fail in PostgreSQL or a timer, some day.
+_LONGEST = 366 * 24 * 3_600  # seconds
+_LATEST = 100 * _LONGEST
+_MOST = 1_000_000
+_MOST_TOKENS = 1_000_000_000
+_LARGEST = 2**30  # bytes: PostgreSQL's largest value
+_LARGEST_STORE = 2**40
+
 _HEADER_SAFE = re.compile(r"[!-~]+")
 
 log = structlog.get_logger()
@@ -59,7 +67,7 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8088, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    workers: int = Field(1, ge=1, description="Processes that serve, on one port.")
+    workers: int = Field(1, ge=1, le=1_000, description="Processes that serve, on one port.")
     database_url: SecretStr | None = Field(
         None, description="PostgreSQL 16 or newer, `postgresql://…`; without it an embedded one is started."
     )
@@ -75,13 +83,19 @@ class Settings(BaseSettings):
     allowed_hosts: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None, description="`Host` values that are answered; default: any with keys, loopback names without."
     )
-    default_ttl_seconds: int = Field(5_184_000, gt=0, description="Lifetime of a session that names none.")
-    sweep_interval_seconds: float = Field(3_600, gt=0, description="How often expired sessions are removed.")
-    sweep_batch: int = Field(1_000, gt=0, description="How many rows the sweeper removes in one transaction.")
+    default_ttl_seconds: int = Field(
+        5_184_000, gt=0, le=_LATEST, description="Lifetime of a session that names none."
+    )
+    sweep_interval_seconds: float = Field(
+        3_600, gt=0, le=_LONGEST, description="How often expired sessions are removed."
+    )
+    sweep_batch: int = Field(
+        1_000, gt=0, le=_MOST, description="How many rows the sweeper removes in one transaction."
+    )
     allow_system_messages: bool = Field(False, description="Whether new sessions store system messages.")
     recall_page_size: int = Field(10, ge=1, le=100, description="Results in one page of a recall tool.")
     tokens_per_part: int = Field(
-        1_000, ge=0, description="Tokens that a content part which is not text counts: an image, a file."
+        1_000, ge=0, le=_MOST, description="Tokens that a content part which is not text counts: an image, a file."
     )
     upstream_url: str | None = Field(
         None,
@@ -92,10 +106,14 @@ class Settings(BaseSettings):
     upstream_models: Annotated[tuple[str, ...] | None, NoDecode] = Field(
         None, description="Models that may be used, separated by commas; default: any."
     )
-    upstream_connect_timeout_seconds: float = Field(5, gt=0, description="How long to wait for a connection.")
-    upstream_first_byte_timeout_seconds: float = Field(60, gt=0, description="How long to wait for an answer.")
+    upstream_connect_timeout_seconds: float = Field(
+        5, gt=0, le=_LONGEST, description="How long to wait for a connection."
+    )
+    upstream_first_byte_timeout_seconds: float = Field(
+        60, gt=0, le=_LONGEST, description="How long to wait for an answer."
+    )
     upstream_idle_timeout_seconds: float = Field(
-        60, gt=0, description="How long to wait for the next piece of an answer."
+        60, gt=0, le=_LONGEST, description="How long to wait for the next piece of an answer."
     )
     upstream_replay_fields: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Further fields of stored messages that the upstream takes back, separated by commas."
@@ -116,20 +134,25 @@ class Settings(BaseSettings):
     chat_on_busy: Literal["wait", "reject", "interleave"] = Field(
         "wait", description="What a request does whose session is at another's turn."
     )
-    chat_busy_timeout_seconds: float = Field(45, gt=0, description="How long it waits at most (409).")
+    chat_busy_timeout_seconds: float = Field(45, gt=0, le=_LONGEST, description="How long it waits at most (409).")
     chat_max_tool_rounds: int = Field(
-        8, ge=1, description="How often the service runs its tools in one request before the model has to answer."
+        8,
+        ge=1,
+        le=1_000,
+        description="How often the service runs its tools in one request before the model has to answer.",
     )
     chat_lease_seconds: float = Field(
-        30, gt=0, description="How long a turn outlives a killed service; it is renewed while one works."
+        30, gt=0, le=_LONGEST, description="How long a turn outlives a killed service; it is renewed while one works."
     )
     chat_max_context_tokens: int | None = Field(
-        None, gt=0, description="Tokens of history and question that a chat sends at most."
+        None, gt=0, le=_MOST_TOKENS, description="Tokens of history and question that a chat sends at most."
     )
     summary_max_input_tokens: int = Field(
-        16_000, gt=0, description="Tokens of the oldest whole turns that one pass summarizes."
+        16_000, gt=0, le=_MOST_TOKENS, description="Tokens of the oldest whole turns that one pass summarizes."
     )
-    memory_max_file_bytes: int = Field(262_144, gt=0, description="Largest file of a memory store, in bytes.")
+    memory_max_file_bytes: int = Field(
+        262_144, gt=0, le=_LARGEST, description="Largest file of a memory store, in bytes."
+    )
     memory_prompt_file: Path | None = Field(
         None,
         description="Template of the memory prompt, with the placeholder `{store}`; by default the built-in one.",
@@ -137,8 +160,10 @@ class Settings(BaseSettings):
     memory_consolidation: Annotated[Any, NoDecode] = Field(
         None, description='When a model is reminded to consolidate its memory: JSON, such as `{"every": "24h"}`.'
     )
-    memory_max_files: int = Field(1_000, gt=0, description="Files in one memory store.")
-    memory_max_store_bytes: int = Field(16_777_216, gt=0, description="Bytes of all files in one memory store.")
+    memory_max_files: int = Field(1_000, gt=0, le=_MOST, description="Files in one memory store.")
+    memory_max_store_bytes: int = Field(
+        16_777_216, gt=0, le=_LARGEST_STORE, description="Bytes of all files in one memory store."
+    )
     memory_max_versions: int = Field(
         50, gt=0, le=2**31 - 1, description="Versions of a memory file that are kept, the current one among them."
     )
@@ -146,20 +171,36 @@ class Settings(BaseSettings):
         90, gt=0, le=36_500, description="How many days a version is kept that another one came after."
     )
     memory_max_history_bytes: int = Field(
-        67_108_864, ge=0, description="Bytes of all earlier versions in one memory store; the oldest go first."
+        67_108_864,
+        ge=0,
+        le=_LARGEST_STORE,
+        description="Bytes of all earlier versions in one memory store; the oldest go first.",
     )
-    pool_size: int = Field(10, ge=1, description="Database connections; searches get half as many of their own.")
-    pool_timeout_seconds: float = Field(5, gt=0, description="How long a request waits for a connection (503).")
-    statement_timeout_ms: int = Field(5_000, gt=0, description="How long one statement may run.")
+    pool_size: int = Field(
+        10, ge=1, le=1_000, description="Database connections; searches get half as many of their own."
+    )
+    pool_timeout_seconds: float = Field(
+        5, gt=0, le=_LONGEST, description="How long a request waits for a connection (503)."
+    )
+    statement_timeout_ms: int = Field(5_000, gt=0, le=2**31 - 1, description="How long one statement may run.")
+    client_timeout_seconds: float = Field(
+        60,
+        gt=0,
+        le=_LONGEST,
+        description="How long a client may take for the head of a request, or do nothing in the middle of one.",
+    )
     shutdown_grace_seconds: float = Field(
-        20, gt=0, description="How long answers may take to end at SIGTERM, before they are stored as interrupted."
+        20,
+        gt=0,
+        le=_LONGEST,
+        description="How long answers may take to end at SIGTERM, before they are stored as interrupted.",
     )
     rate_limit: Rates = Field(
         (),
         description="How often one credential may ask one process, such as `100/minute` (429); `off`: as it likes.",
     )
     metrics_open: bool = Field(False, description="Whether `/metrics` is answered without a key.")
-    max_body_bytes: int = Field(10_485_760, gt=0, description="Largest request body (413).")
+    max_body_bytes: int = Field(10_485_760, gt=0, le=_LARGEST, description="Largest request body (413).")
 
     @property
     def memory_limits(self) -> Limits:
@@ -175,7 +216,10 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: Any) -> Any:
         if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
+            parts = tuple(part.strip() for part in value.split(",") if part.strip())
+            if not parts:
+                raise ValueError("There is nothing between the commas: leave it out, or name something.")
+            return parts
         return value
 
     @field_validator(*_JSON, mode="before")
@@ -213,7 +257,7 @@ class Settings(BaseSettings):
     @field_validator("upstream_url")
     @classmethod
     def _is_http(cls, value: str | None) -> str | None:
-        if value is not None and not (value.startswith(("http://", "https://")) and urlsplit(value).hostname):
+        if value is not None and not (value.startswith(("http://", "https://")) and _has_a_host(value)):
             raise ValueError("This is no HTTP endpoint: use https://host/v1.")
         return value
 
@@ -264,6 +308,14 @@ def is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
     except ValueError:
+        return False
+
+
+def _has_a_host(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:  # The port is none, or the address.
         return False
 
 

@@ -5,13 +5,15 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, MutableMapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO, cast
 
 import structlog
 
 
 def configure_logs(*, level: int = logging.INFO, tell_process: bool = False) -> None:
     """`tell_process`: whether each line says which process wrote it."""
+    sys.stderr = _unbroken(sys.stderr)
     common: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -37,6 +39,29 @@ def configure_logs(*, level: int = logging.INFO, tell_process: bool = False) -> 
         )
     )
     logging.basicConfig(handlers=[others], level=logging.WARNING)
+
+
+class _Unbroken:
+    """A stream whose writes never fail: nobody's request fails because a disk of logs is full, or its reader gone."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _unbroken(stream: TextIO) -> TextIO:
+    return stream if isinstance(stream, _Unbroken) else cast("TextIO", _Unbroken(stream))
 
 
 def sqlstate_of(error: BaseException | None) -> str | None:

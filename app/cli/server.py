@@ -9,6 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.api.dependencies import Services
+from app.cli.slow_clients import PatientProtocol
 from app.config import Settings
 
 # For storing what was interrupted at the end of the grace period, before connections are cut.
@@ -22,7 +23,7 @@ def server_config(app: FastAPI | str, settings: Settings) -> uvicorn.Config:
         app,
         host=settings.host,
         port=settings.port,
-        http="httptools",
+        http=PatientProtocol.of(settings.client_timeout_seconds),
         ws="none",  # An upgrade is ignored; a library that happens to be installed would answer it by itself.
         log_config=None,
         access_log=False,  # The service logs its requests itself, by route and without ids.

@@ -16,6 +16,9 @@ PIECE_LENGTH = 50_000
 # Texts from this length on are worth a thread: about 2 ms.
 LONG_TEXT = 50_000
 
+# What a log keeps of it: a message of half a million pictures is not worth more.
+_MOST = 2**31 - 1
+
 CountTokens = Callable[[Mapping[str, Any]], int]
 
 
@@ -29,7 +32,7 @@ def counter(tokens_per_part: int) -> CountTokens:
     """A count of a message's rendered form, with a flat price for every part that is not text."""
 
     def count(message: Mapping[str, Any]) -> int:
-        return count_text(render(message)) + tokens_per_part * count_of_other_parts(message)
+        return min(_MOST, count_text(render(message)) + tokens_per_part * count_of_other_parts(message))
 
     return count
 
