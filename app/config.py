@@ -73,7 +73,9 @@ class Settings(BaseSettings):
     )
     data_dir: Path = Field(Path(".turnkeeper"), description="Where the embedded PostgreSQL keeps its data.")
     api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
-        (), description="Service keys, separated by commas. Without any, only this machine is served."
+        (),
+        description="Service keys, separated by commas, beside those that `turnkeeper keys` makes. "
+        "Without any, only this machine is served.",
     )
     token_secret: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (),
