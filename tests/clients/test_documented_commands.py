@@ -67,3 +67,16 @@ def test_each_program_in_typescript_does(programs, url, packages):
     for program in programs:
         command = ["node", "--input-type=module", "--eval"]
         assert "To Lisbon, in May." in run(command, url, program, cwd=packages)
+
+
+def test_the_readme_shows_what_its_search_answers(url):
+    """Of a user who said nothing in the other tests."""
+    shown = re.findall(r"^```(python|sh|json)\n(.*?)^```", PAGES[0].read_text(), re.DOTALL | re.MULTILINE)
+    program, search, answer = [code.replace("alice", "ada").replace("trip", "tour") for _, code in shown[-3:]]
+    run([sys.executable, "-c"], url, program)
+    assert without_ids(run(["sh", "-c"], url, search)) == without_ids(answer)
+
+
+def without_ids(answer):
+    [result] = json.loads(answer)["results"]
+    return {**json.loads(answer), "results": [result | {"event_id": "", "timestamp": ""}]}
