@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 
 from app.domain import ids
 from app.domain.credentials import Credential, Scope
+from app.domain.errors import SessionNotFound
 from app.storage import credentials
 from app.storage.database import Database
 
@@ -19,13 +20,18 @@ Need = Scope | Literal["service_key", "any", "nothing"] | Callable[[Mapping[str,
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ATTRIBUTE = "turnkeeper_need"
+_CREATES = "turnkeeper_creates_session"
 
 
-def requires(need: Need) -> Callable[[Endpoint], Endpoint]:
-    """Declares what an endpoint needs; a function finds the scope by the parameters of the path."""
+def requires(need: Need, *, creates_session: bool = False) -> Callable[[Endpoint], Endpoint]:
+    """Declares what an endpoint needs; a function finds the scope by the parameters of the path.
+
+    `creates_session`: the session of the path need not exist.
+    """
 
     def declare(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _ATTRIBUTE, need)
+        setattr(endpoint, _CREATES, creates_session)
         return endpoint
 
     return declare
@@ -37,6 +43,10 @@ def need_of(endpoint: Callable[..., Any]) -> Need:
     if need is None:
         raise TypeError(f"{endpoint.__name__} does not say who may call it: put @requires(…) below its route.")
     return need
+
+
+def creates_session(endpoint: Callable[..., Any]) -> bool:
+    return bool(getattr(endpoint, _CREATES))
 
 
 def sentence_on(need: Need) -> str:
@@ -53,7 +63,7 @@ _SENTENCES: Mapping[str, str] = {
 }
 
 
-async def check(request: Request, need: Need, db: Database) -> None:
+async def check(request: Request, need: Need, db: Database, *, may_create: bool) -> None:
     """Raises what the caller lacks: ScopeMissing, NotYours, ServiceKeyNeeded, or SessionNotFound."""
     if need == "nothing":
         return
@@ -64,15 +74,21 @@ async def check(request: Request, need: Need, db: Database) -> None:
     if "store" in path:
         caller.check_store(path["store"])
     if "session_id" in path:
-        await check_session(db, caller, path["session_id"])
+        await check_session(db, caller, path["session_id"], may_create=may_create)
 
 
-async def check_session(db: Database, caller: Credential, session_id: str) -> None:
-    """Whether a session is the caller's, or may become it. Raises SessionNotFound."""
+async def check_session(db: Database, caller: Credential, session_id: str, *, may_create: bool) -> None:
+    """Whether a session is the caller's, or may become it. Raises SessionNotFound.
+
+    Where none is created, one that is not there is refused here as one of another user's is: by what the endpoint
+    says of the rest of a request, a token would tell the two apart.
+    """
     if caller.is_service_key or ids.fault_of_id(session_id):  # What is no id the endpoint refuses.
         return
     async with db.autocommit() as connection:
         found = await credentials.find_session(connection, session_id)
+    if found is None and not may_create:
+        raise SessionNotFound(session_id)
     caller.check_session(session_id, None if found is None else found[1])
 
 

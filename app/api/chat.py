@@ -122,14 +122,15 @@ async def _delivery(
 ) -> Response:
     session_id = agreed("session_id", body.session_id, id_headers.decoded(id_headers.SESSION_ID, session))
     user_id = agreed("user_id", body.user_id, id_headers.decoded(id_headers.USER_ID, user))
+    caller = caller_of(request)
+    session_id = session_id or caller.session_id
     if session_id is None:
         raise SessionIdMissing
     store = None if body.memory is None else body.memory.store
     faults = [*_faults_of_ids(session_id, user_id, store), *body.faults()]
     if faults:
         raise InvalidInput(*faults)
-    caller = caller_of(request)
-    await check_session(svc.db, caller, session_id)
+    await check_session(svc.db, caller, session_id, may_create=True)
     if user_id is not None:
         caller.check_owner(user_id)
     defaults = svc.chat_defaults
@@ -165,6 +166,7 @@ def _options(body: ChatBody, defaults: ChatOptions, caller: Credential) -> ChatO
         options,
         recall=options.recall and "search" in caller.scopes,
         long_term=options.long_term and "memory" in caller.scopes,
+        store=options.store if caller.is_service_key else asked.store,
     )
 
 

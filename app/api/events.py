@@ -40,7 +40,7 @@ IfMatch = Annotated[
         **problems(403, 404, 409, 412, 415),
     },
 )
-@requires("write")
+@requires("write", creates_session=True)
 async def append_events(
     session_id: SessionId, body: AppendRequest, svc: Svc, caller: Caller, if_match: IfMatch = None
 ) -> Response:

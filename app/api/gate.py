@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.api.bearer import bearer_of
 from app.api.problems import problem_of_error, problem_of_status
 from app.config import is_loopback
 from app.domain.credentials import SERVICE_KEY, Credential
@@ -55,8 +56,9 @@ class Gate:
             await problem_of_status(scope, *refusal)(scope, receive, send)
             return
         try:
+            given = bearer_of(headers)
             is_open = scope["path"] in self.open_paths
-            scope["state"]["credential"] = SERVICE_KEY if is_open else await self._credential(headers)
+            scope["state"]["credential"] = SERVICE_KEY if is_open else await self._credential(given)
         except DomainError as error:
             await problem_of_error(scope, error)(scope, receive, send)
             return
@@ -76,8 +78,7 @@ class Gate:
             return "*" in self.allowed_hosts or host in self.allowed_hosts
         return not self.is_open or is_loopback(host)
 
-    async def _credential(self, headers: Headers) -> Credential:
-        given = _bearer(headers.get("authorization", ""))
+    async def _credential(self, given: str) -> Credential:
         if given and await self.keys.knows(given):
             return SERVICE_KEY
         if given and self.tokens.might_be(given):
@@ -87,11 +88,6 @@ class Gate:
         if self.is_open:
             return SERVICE_KEY
         raise Unauthorized("Send a service key or a token: Authorization: Bearer KEY.")
-
-
-def _bearer(authorization: str) -> str:
-    scheme, _, credential = authorization.partition(" ")
-    return credential.strip() if scheme.lower() == "bearer" else ""
 
 
 def _host_and_port(origin: str) -> str | None:

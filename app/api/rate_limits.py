@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from limits import RateLimitItem
 from limits.storage import Storage
 from limits.strategies import FixedWindowRateLimiter
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.api.bearer import bearer_of
 from app.api.problems import problem_of_status
 
 # What an orchestrator and a scraper ask, also of a service that is busy.
@@ -91,8 +93,8 @@ class _Counts(Storage):
 
 
 def _asker(scope: Scope) -> str:
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            return hashlib.sha256(value.split()[-1] if value.split() else b"").hexdigest()  # Without "Bearer".
+    """Exactly what the gate has let in by: else one credential had a share for each way of writing it."""
+    if given := bearer_of(Headers(scope=scope)):
+        return hashlib.sha256(given.encode("latin-1")).hexdigest()
     client = scope.get("client")
     return f"address {client[0]}" if client else "address unknown"

@@ -41,7 +41,7 @@ async def create_session(body: SessionCreate, svc: Svc, caller: Caller) -> Respo
     response_model=schemas.SessionOut,
     responses={201: {"model": schemas.SessionOut, "description": "Created."}, **problems(403, 415)},
 )
-@requires("write")
+@requires("write", creates_session=True)
 async def ensure_session(session_id: SessionId, body: SessionCreate, svc: Svc, caller: Caller) -> Response:
     """Create a session, or find it.
 

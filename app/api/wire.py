@@ -34,6 +34,7 @@ class JsonRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         self.need = access.need_of(endpoint)
+        self.creates_session = access.creates_session(endpoint)
         super().__init__(path, endpoint, **options)
         self.description = f"{self.description}\n\n{access.sentence_on(self.need)}"
 
@@ -41,7 +42,8 @@ class JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def strictly(request: Request) -> Response:
-            await access.check(request, self.need, request.app.state.services.db)
+            db = request.app.state.services.db
+            await access.check(request, self.need, db, may_create=self.creates_session)
             if self.body_field is not None:
                 _require_json(request)
             return await handle(_StrictRequest(request.scope, request.receive))

@@ -2,12 +2,14 @@
 
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import jwt
 
+from app.domain import ids
 from app.domain.credentials import SCOPES, Credential, Scope
 from app.domain.errors import SessionNotFound, TokensNotConfigured, Unauthorized
 from app.storage import credentials
@@ -18,6 +20,9 @@ DEFAULT_TTL_SECONDS = 3_600
 MAX_TTL_SECONDS = 30 * 24 * 3_600
 
 _ALGORITHM = "HS256"
+# The one spelling of a token: decoders also take padding, and any of the two bits at the end that say nothing, and
+# by each spelling a token would have a share of its own of the rate limit.
+_SPELLING = re.compile(r"[\w-]+\.[\w-]+\.[\w-]{42}[AEIMQUYcgkosw048]", re.ASCII)
 _REQUIRED = ["exp", "iat", "iss", "aud", "sub", "scopes"]
 
 
@@ -66,7 +71,7 @@ class AccessTokens:
         session_id = claims["sid"]
         async with self._db.autocommit() as connection:
             found = await credentials.find_session(connection, session_id)
-        if found is None or not hmac.compare_digest(_mark(secret, found[0]), str(claims.get("mark"))):
+        if found is None or not hmac.compare_digest(_mark(secret, found[0]), claims["mark"]):
             raise Unauthorized("The session is gone that this token was made for.")
         return Credential(user_id=found[1], session_id=session_id, session_key=found[0], scopes=_scopes(claims))
 
@@ -76,6 +81,8 @@ class AccessTokens:
         return self._secrets[0]
 
     def _verified(self, token: str) -> tuple[Mapping[str, Any], str]:
+        if not _SPELLING.fullmatch(token):
+            raise Unauthorized("This token is not accepted: it is none of this service.")
         reason = "it is not signed by this service"
         for secret in self._secrets:
             try:
@@ -95,9 +102,36 @@ def _claims(token: str, secret: str) -> Mapping[str, Any]:
     claims: Mapping[str, Any] = jwt.decode(
         token, secret, algorithms=[_ALGORITHM], issuer=ISSUER, audience=AUDIENCE, options=options
     )
-    if not isinstance(claims["scopes"], list) or not isinstance(claims["iat"], int | float):
+    if not _are_ours(claims):
         raise jwt.InvalidTokenError
     return claims
+
+
+def _are_ours(claims: Mapping[str, Any]) -> bool:
+    """Whether the service could have made them: others may sign with the secret too."""
+    scopes = claims["scopes"]
+    return (
+        ids.fault_of_user_id(claims["sub"]) is None
+        and ("sid" not in claims or _is_of_a_session(claims["sid"], claims.get("mark")))
+        and isinstance(scopes, list)
+        and all(isinstance(scope, str) for scope in scopes)
+        and _lives_as_long_as_ours(claims["iat"], claims["exp"])
+    )
+
+
+def _is_of_a_session(session_id: Any, mark: Any) -> bool:
+    return (
+        isinstance(session_id, str)
+        and ids.fault_of_id(session_id) is None
+        and isinstance(mark, str)
+        and mark.isascii()
+    )
+
+
+def _lives_as_long_as_ours(made: Any, expires: Any) -> bool:
+    """Erasures are remembered for as long as a token may live, and no longer."""
+    # Exactly these types: True is an int. Whatever is compared with NaN is False.
+    return {type(made), type(expires)} <= {int, float} and -1 <= expires - made <= MAX_TTL_SECONDS + 1
 
 
 def _signed(claims: Mapping[str, Any], secret: str, now: datetime, ttl_seconds: int) -> tuple[str, datetime]:
