@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -33,6 +34,7 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
+        _require_json(request)
         reach = await self._reach(request)
         body = await request.body()
         if refusal := _refusal(scope, body):
@@ -82,9 +84,27 @@ def _refusal(scope: Scope, body: bytes) -> Response | None:
         message = json_values.decode(body)
     except json_values.InvalidJson as error:
         return mcp_errors.no_message(scope, mcp_errors.PARSE_ERROR, str(error))
-    if isinstance(message, dict) and message.get("jsonrpc") == "2.0" and isinstance(message.get("method"), str):
+    if _is_message(message):
         return None
     return mcp_errors.no_message(scope, mcp_errors.INVALID_REQUEST, _EXAMPLE)
+
+
+def _require_json(request: Request) -> None:
+    """The SDK would refuse it too, in plain text."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise HTTPException(415, f"Send JSON (Content-Type: application/json), not {kind or 'nothing'!r}.")
+
+
+def _is_message(message: Any) -> bool:
+    """A request, or a notification, which has no id: one of another kind would go unanswered as if it had none."""
+    return (
+        isinstance(message, dict)
+        and message.get("jsonrpc") == "2.0"
+        and isinstance(message.get("method"), str)
+        and isinstance(message.get("params", {}), dict)
+        and type(message.get("id", "")) in {str, int}
+    )
 
 
 def _check_ids(given: Mapping[str, str | None]) -> None:

@@ -204,11 +204,19 @@ def test_there_is_nothing_but_post(rest, method):
         (b"1" * 5000, -32700),
         (b"[" * 100_000, -32700),
         (b'{"jsonrpc": "1.0", "id": 1, "method": "tools/list"}', -32600),
+        *(
+            (b'{"jsonrpc": "2.0", "id": %s, "method": "tools/list"}' % given, -32600)
+            for given in (b"null", b"true", b"1.5", b"{}", b"[]")
+        ),
+        *(
+            (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": %s}' % given, -32600)
+            for given in (b"null", b"[]", b'"secret"', b"1")
+        ),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "no/such"}', -32601),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": 7}}', -32602),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "x", "arguments": []}}', -32602),
     ],
-    ids=range(11),
+    ids=range(20),
 )
 @pytest.mark.parametrize("version", [None, "2025-06-18", "2026-07-28"])
 def test_what_is_no_message_is_an_error_of_json_rpc(rest, body, code, version):
@@ -219,6 +227,14 @@ def test_what_is_no_message_is_an_error_of_json_rpc(rest, body, code, version):
     if version != "2026-07-28":  # Which wants headers that say the same as the body.
         assert response.json()["error"]["code"] == code
     assert response.json()["error"]["message"]
+    assert "secret" not in response.text
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+def test_a_body_of_another_type_is_an_error_of_json_rpc(rest, kind):
+    headers = {**AS_SERVICE, "X-User-Id": "alice", "Content-Type": kind}
+    response = post(rest, None, headers, content=json.dumps(LIST).encode())
+    assert (response.status_code, response.json()["error"]["code"]) == (415, -32600)
 
 
 def test_a_body_beyond_the_limit_is_413(rest):
