@@ -54,18 +54,18 @@ async def append_events(
     expected = _expected_version(if_match)
     if any(event.synthetic for event in body.events):
         caller.check_service_key("`synthetic` hides words from recall: it is set")
-    owner = body.user_id
-    if owner is not None:
-        caller.check_owner(owner)
+    if body.user_id is not None:
+        caller.check_owner(body.user_id)
     create_as = None
-    if owner is not None and caller.session_id is None:  # The session of a session's token exists.
-        create_as = new_session(session_id, SessionCreate(user_id=owner), svc.settings)
+    if body.user_id is not None and caller.session_id is None:  # The session of a session's token exists.
+        create_as = new_session(session_id, SessionCreate(user_id=body.user_id), svc.settings)
     appended = await append(
         svc.db,
         session_id,
         await _new_events(body.events, svc),
         named=any(event.id is not None for event in body.events),
         create_as=create_as,
+        owner=body.user_id or caller.user_id,  # A token's session may be gone by now, and its id another user's.
         expected_version=expected,
     )
     status = 201 if appended.appended else 200

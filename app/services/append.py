@@ -32,17 +32,18 @@ async def append_events(
     *,
     named: bool,
     create_as: NewSession | None = None,
+    owner: str | None = None,
     expected_version: int | None = None,
 ) -> Appended:
     """Append a batch: all of it that the log does not hold yet, or nothing.
 
     `named` tells that event ids are the caller's own, so that some may be replays. `create_as` is the session to
-    create when there is none; an existing one must belong to the same user.
+    create when there is none; an existing one must belong to the same user, or to `owner`.
 
     Raises SessionNotFound, NotOwner, EventConflict, VersionMismatch, SystemMessagesRefused.
     """
     batch = batch_of(events)
-    owner = None if create_as is None else create_as.user_id
+    owner = owner if create_as is None else create_as.user_id
     attempt = _Attempt(session_id=session_id, named=named, owner=owner, expected_version=expected_version)
     async with db.autocommit() as connection:
         if appended := await attempt.append(connection, batch):

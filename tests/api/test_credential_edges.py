@@ -8,6 +8,11 @@ import jwt
 import pytest
 
 from app.api.gate import OPEN_PATHS
+from app.domain.errors import NotOwner
+from app.domain.events import NewEvent
+from app.domain.sessions import Lifetime, NewSession
+from app.services.append import append_events
+from app.storage import sessions
 from tests.api.credentials import AS_SERVICE, KEY, SCOPES, SECRET, bearer, guarded, seed, token
 from tests.conftest import serving
 from tests.upstream import Answer, scripted_upstream
@@ -200,3 +205,20 @@ async def test_an_open_service_does_not_open_to_two_authorizations(shared_databa
         pair = [("Authorization", "Bearer a"), ("Authorization", "Bearer b")]
         assert (await client.get("/v1/tools", headers=pair)).status_code == 401
         assert (await client.get("/v1/tools")).is_success
+
+
+async def test_an_append_is_refused_whose_session_became_another_users_since_the_check(db):
+    """Deleted and created anew between the two: the statement that writes looks again."""
+    mine, theirs = (NewSession(id="changes", user_id=user, lifetime=Lifetime()) for user in ("early", "late"))
+    event = NewEvent(id="e1", message=QUESTION[0], tokens=1)
+    async with db.transaction() as connection:
+        await sessions.create(connection, mine)
+    await append_events(db, "changes", [event], named=True, owner="early")
+    async with db.transaction() as connection:
+        await sessions.delete(connection, "changes")
+        await sessions.create(connection, theirs)
+    for named in (True, False):
+        with pytest.raises(NotOwner):
+            await append_events(db, "changes", [event], named=named, owner="early")
+    async with db.autocommit() as connection:
+        assert (await sessions.get(connection, "changes")).event_version == 0
