@@ -56,10 +56,10 @@ async def highest_while_reading(running, http, path):
     return lines, highest
 
 
-# Fewer are enough to see a log that is held as a whole; the long run shows that a longer one changes nothing.
+# 100,000 of them, held at once, are 91 MB as the domain has them: more than is allowed.
 @pytest.mark.parametrize("count", [100_000, pytest.param(200_000, marks=pytest.mark.long)])
 async def test_memory_is_flat_while_events_are_streamed(database_url, count):
-    async with filled(database_url, count=count, words=40) as (running, http):
+    async with filled(database_url, count=count, words=80) as (running, http):
         # What a process takes once (caches, connections) is not what grows.
         for path in PATHS[:2]:
             assert len((await http.get(path, params={"page_size": 5000})).json()["events"]) == 5000
