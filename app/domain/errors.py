@@ -289,7 +289,9 @@ class FileNotFound(DomainError):
 
 class FileVersionNotFound(DomainError):
     def __init__(self, path: str, version: int) -> None:
-        super().__init__(f"No version {version} of {path!r} is kept in which it had a content.")
+        super().__init__(
+            f"No version {version} of {path!r} is kept in which it had a content: list its versions to see which are."
+        )
 
 
 class FileVersionMismatch(DomainError):
@@ -297,7 +299,10 @@ class FileVersionMismatch(DomainError):
 
     def __init__(self, actual: int | None) -> None:
         stands = "does not exist" if actual is None else f"is at version {actual}"
-        super().__init__(f"The file {stands}, which is not what the request asks for; nothing was written.")
+        super().__init__(
+            f"The file {stands}, which is not what the request asks for; nothing was written. Read it again and "
+            "decide anew."
+        )
         self.actual = actual
 
 

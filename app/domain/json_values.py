@@ -116,7 +116,7 @@ def _plain(number: Decimal) -> Decimal:
 
 def _reason(data: bytes | str, error: Exception) -> str:
     if isinstance(error, decimal.InvalidOperation):
-        return "The body holds a number outside every usable range."
+        return "It holds a number outside every usable range."
     try:
         text = json.dumps(json.loads(data, parse_constant=_refuse), ensure_ascii=False)
         text.encode()
@@ -124,7 +124,7 @@ def _reason(data: bytes | str, error: Exception) -> str:
         return r"A string holds a lone surrogate (\ud800 to \udfff): send the character itself or a full pair."
     except (ValueError, RecursionError):
         pass
-    return f"The body is not valid JSON: {error}."
+    return f"This is not valid JSON: {error}."
 
 
 def _refuse(constant: str) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 
 from app.domain.tool_definitions import ToolDefinition
 
-_PATH = "Path from the root of the memory, such as 'user/preferences.md'."
+_PATH = "Path below the root /memories, such as 'user/preferences.md' or '/memories/user/preferences.md'."
 
 
 def _schema(required: dict[str, Any], **optional: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ MEMORY_TOOLS = (
             "path '' lists everything. View a file before you edit it."
         ),
         schema=_schema(
-            {"path": _string("Path of a file or directory from the root of the memory; '' is the root.")},
+            {"path": _string("Path of a file or directory, such as 'MEMORY.md'; '' or '/memories' is the root.")},
             viewRange=_string(
                 "Lines of a file (entries of a directory) as 'start,end', from 1; -1 as the end is the last: '10,-1'."
             ),
@@ -54,14 +54,15 @@ MEMORY_TOOLS = (
     ),
     ToolDefinition(
         name="MemoryInsert",
-        description="Add lines to a memory file, such as an entry to the index MEMORY.md.",
+        description="Add lines to a memory file that there is, such as an entry to the index MEMORY.md.",
         schema=_schema(
             {
                 "path": _string(_PATH),
                 "insertLine": {
                     "type": "integer",
                     "minimum": 0,
-                    "description": "Insert after this line; 0: before the first, the number of lines: at the end.",
+                    "description": "Insert after this line; 0: before the first, the number of lines, as a view "
+                    "tells it: at the end.",
                 },
                 "insertText": _string("The lines to add."),
             }
@@ -77,7 +78,10 @@ MEMORY_TOOLS = (
     ),
     ToolDefinition(
         name="MemoryRename",
-        description="Rename or move a file or directory of your long-term memory. The new path must be free.",
+        description=(
+            "Rename or move a file or directory of your long-term memory. The new path must be free. Then correct "
+            "its line in MEMORY.md."
+        ),
         schema=_schema(
             {"oldPath": _string("What it is called now."), "newPath": _string("What it shall be called.")}
         ),

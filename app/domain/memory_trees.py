@@ -113,6 +113,10 @@ def require_room(sizes: Sizes, changes: Mapping[str, int | None], limits: Limits
 def not_found(sizes: Sizes, path: str) -> MemoryRefused:
     if parent := _file_above(sizes, path):
         return MemoryRefused(f"{shown(path)} does not exist: {shown(parent)} is a file. View that instead.")
+    if not sizes:
+        return MemoryRefused(
+            f"{shown(path)} does not exist: nothing is saved yet. Create a file once there is a reason."
+        )
     return MemoryRefused(f'{shown(path)} does not exist. View the root (path "") to see what there is.')
 
 

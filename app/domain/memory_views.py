@@ -30,7 +30,7 @@ def file_view(path: str, text: str, view_range: str | None) -> str:
 def directory_view(path: str, entries: Sequence[str], view_range: str | None) -> str:
     """What a directory holds, an entry a line; `view_range` is of these. Raises MemoryRefused."""
     first, last = _range(view_range, len(entries), f"/{path} has {len(entries)} entries")
-    shown = _fitting([f"  {entry}" for entry in entries[first - 1 : last]], MAX_VIEW)
+    shown = _fitting([f"  {entry}" for entry in entries[first - 1 : last]], MAX_VIEW) or ["(Nothing is saved yet.)"]
     return "\n".join([f"Contents of /{path}:\n", *shown, *_rest("Entries", first + len(shown) - 1, last)])
 
 

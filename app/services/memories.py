@@ -175,9 +175,8 @@ class Memories:
     async def archive(self, store: str) -> bytes:
         """The zip of all files."""
         async with self.db.reading() as connection:
-            sizes = await memories.sizes(connection, store)
-            found = await memories.files(connection, store, list(sizes))
-        return await asyncio.to_thread(packed, {path: file.content for path, file in found.items()})
+            found = await memories.contents(connection, store)
+        return await asyncio.to_thread(packed, found)
 
     async def replace(self, store: str, archive: bytes, by: Editor) -> list[MemoryFile]:
         """Make the store what a zip holds, all of it or nothing; the files that it then has."""
@@ -186,13 +185,9 @@ class Memories:
             memory_trees.require_parents(wanted, path)
         async with self.db.transaction() as connection:
             edit = await self._begin(connection, store, by)
-            before = await memories.files(connection, store, list(edit.sizes))
+            before = await memories.contents(connection, store)
             changes: dict[str, str | None] = dict.fromkeys(path for path in before if path not in wanted)
-            changes |= {
-                path: content
-                for path, content in wanted.items()
-                if path not in before or before[path].content != content
-            }
+            changes |= {path: content for path, content in wanted.items() if before.get(path) != content}
             if changes:
                 await self._write(connection, edit, changes, by)
             return await memories.listed(connection, store, "")
@@ -262,4 +257,4 @@ async def _version(connection: Connection, store: str, path: str, version: int) 
 def _require_text(changes: Mapping[str, str | None]) -> None:
     for path, content in changes.items():
         if content is not None and "\0" in content:
-            raise MemoryRefused(f"{shown(path)} would hold a NUL character: a memory holds text.")
+            raise MemoryRefused(f"{shown(path)} would hold a NUL character: a memory holds text. Leave it out.")

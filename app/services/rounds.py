@@ -16,7 +16,7 @@ from app.domain.observer import UNOBSERVED, Observer
 from app.domain.prompt import Draft
 from app.domain.service_runs import Run
 from app.services.reply_store import ReplyStore, ToStore
-from app.services.service_tools import ServiceTools
+from app.services.service_tools import ServiceTools, unforced
 from app.services.token_use import note_tokens
 
 
@@ -66,7 +66,7 @@ class Rounds:
         if self.is_last:
             body["tool_choice"] = "none"
         elif self.number and "tool_choice" in body:
-            body["tool_choice"] = "auto"  # A forced call was made; forced again, it would be made for ever.
+            body["tool_choice"] = unforced(body["tool_choice"])
         return body
 
     async def go_on(self, message: Mapping[str, Any], places: Sequence[int]) -> None:

@@ -98,10 +98,21 @@ def tools_for(
 
 
 def names_of(tools: Any) -> set[str]:
-    """The names of the tools of a request; what is no tool, the upstream refuses."""
-    typed = [tool for tool in tools or () if isinstance(tool, dict) and isinstance(tool.get("type"), str)]
-    bodies = [tool.get(tool["type"]) for tool in typed]
-    return {body["name"] for body in bodies if isinstance(body, dict) and isinstance(body.get("name"), str)}
+    """The names of the tools of a request, in whatever shape its provider takes them."""
+    shapes = [shape for tool in tools or () if isinstance(tool, dict) for shape in (tool, *tool.values())]
+    named = [shape["name"] for shape in shapes if isinstance(shape, dict) and "name" in shape]
+    return {name for name in named if isinstance(name, str)}
+
+
+def unforced(choice: Any) -> Any:
+    """A `tool_choice` once it was followed: forced again, a call would be made for ever. What it leaves out, it does
+    still.
+    """
+    if choice is None:
+        return None
+    if not isinstance(choice, dict) or not isinstance(some := choice.get("allowed_tools"), dict):
+        return "auto"
+    return {**choice, "allowed_tools": {**some, "mode": "auto"}}
 
 
 async def _answer(tool: ServiceTool, arguments: str) -> str:

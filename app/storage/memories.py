@@ -33,6 +33,7 @@ _FILES = text("""
 SELECT path, content, bytes, version, updated_at FROM memory_files
 WHERE store = :store AND path = ANY(CAST(:paths AS text[])) ORDER BY path
 """)
+_CONTENTS = text("SELECT path, content FROM memory_files WHERE store = :store ORDER BY path")
 _LISTED = text("""
 SELECT path, '' AS content, bytes, version, updated_at FROM memory_files
 WHERE store = :store AND (CAST(:prefix AS text) = '' OR path = :prefix OR starts_with(path, :prefix || '/'))
@@ -125,6 +126,12 @@ async def files(connection: Connection, store: str, paths: Sequence[str]) -> dic
     """Files by their paths; those that there are not are left out."""
     rows = await connection.execute(_FILES, {"store": store, "paths": list(paths)})
     return {row["path"]: _file(row) for row in rows.mappings()}
+
+
+async def contents(connection: Connection, store: str) -> dict[str, str]:
+    """What each file holds, by its path: the store as it is at one moment."""
+    rows = await connection.execute(_CONTENTS, {"store": store})
+    return {row.path: row.content for row in rows}
 
 
 async def listed(connection: Connection, store: str, prefix: str) -> list[MemoryFile]:

@@ -33,7 +33,7 @@ REFUSED = {
         {"path": "a\u202eb", "fileText": "x"},
         "U+202E: leave that out",
     ),
-    "create with NUL": ("MemoryCreate", {"path": "x", "fileText": "a\0b"}, "a memory holds text"),
+    "create with NUL": ("MemoryCreate", {"path": "x", "fileText": "a\0b"}, "a memory holds text. Leave it out"),
     "view nothing": ("MemoryView", {"path": "none"}, 'View the root (path "")'),
     "view below a file": ("MemoryView", {"path": "b.md/c"}, "b.md is a file. View that instead"),
     "view without a path": ("MemoryView", {}, 'path is missing: send the path, such as "notes.md"; "" is the root'),
@@ -135,6 +135,37 @@ async def test_a_call_that_cannot_be_done_is_told_what_to_do_and_changes_nothing
     assert told in answer["content"]
     assert not INSIDE.search(answer["content"].removeprefix("Error: "))
     assert await files_of(client, "alice") == FILES
+
+
+EMPTY = {
+    "MemoryView": {"path": "MEMORY.md"},
+    "MemoryInsert": {"path": "MEMORY.md", "insertLine": 0, "insertText": "x"},
+    "MemoryStrReplace": {"path": "MEMORY.md", "oldStr": "a", "newStr": "b"},
+    "MemoryDelete": {"path": "notes"},
+    "MemoryRename": {"oldPath": "a", "newPath": "b"},
+}
+
+
+@pytest.mark.parametrize(("tool", "arguments"), EMPTY.items(), ids=EMPTY)
+async def test_in_an_empty_memory_there_is_nothing_to_look_for(shared_client, tool, arguments):
+    """A model that reads its index first would look at the root next, in vain."""
+    answer = await call(shared_client, "newcomer", tool, arguments)
+    assert answer["content"].endswith("does not exist: nothing is saved yet. Create a file once there is a reason.")
+    seen = await call(shared_client, "newcomer", "MemoryView", {"path": "/memories"})
+    assert seen["content"] == "Contents of /:\n\n(Nothing is saved yet.)"
+
+
+@pytest.mark.parametrize("tool", ["MemoryView", "memory", "cross_session_search"])
+@pytest.mark.parametrize(
+    "body", ["", "{", "[1]", '{"path": NaN}', '{"path": 1e99999999999999999999}', '{"path": "\\ud800"}']
+)
+async def test_a_model_that_sends_no_arguments_object_is_not_told_of_a_body(shared_client, tool, body):
+    """In a chat it sent none."""
+    response = await shared_client.post(f"/v1/users/newcomer/tools/{tool}", content=body)
+    answer = response.json()
+    assert answer["is_error"]
+    assert "body" not in answer["content"].lower()
+    assert "JSON object, such as {" in answer["content"]
 
 
 async def test_a_file_with_crlf_is_edited_as_it_is_shown(client):

@@ -247,3 +247,25 @@ async def test_of_two_changes_of_one_place_one_is_refused(shared_client):
     assert sorted(answer["is_error"] for answer in answers) == [False] + [True] * 5
     done = next(str(n) for n, answer in enumerate(answers) if not answer["is_error"])
     assert await memory.files() == {"a.md": done.encode()}
+
+
+async def test_an_archive_has_a_file_that_is_moved_meanwhile_under_one_of_its_names(shared_client):
+    """It is the store as it was at one moment: read in two statements, it lacked what moved between them."""
+    memory = Memory(shared_client, "moving")
+    await memory.call("MemoryCreate", "a", "kept")
+    is_read = asyncio.Event()
+
+    async def move():
+        names = ["a", "b"]
+        while not is_read.is_set():
+            assert not (await memory.call("MemoryRename", *names))["is_error"]
+            names.reverse()
+
+    async def read():
+        for _ in range(40):
+            assert list((await memory.files()).values()) == [b"kept"]
+        is_read.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(move())
+        tasks.create_task(read())
