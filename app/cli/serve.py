@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from app.api.chat_defaults import chat_defaults
 from app.cli.database import database_url, migrated
 from app.cli.server import Address, Server
 from app.cli.workers import serve_by_workers
@@ -23,6 +24,7 @@ def serve(
 ) -> None:
     """Start the service; without TURNKEEPER_DATABASE_URL on a PostgreSQL of its own."""
     settings = load_settings(host=host, port=port, workers=workers)
+    chat_defaults(settings)  # What is wrong in them is told once, before anything is migrated or any worker started.
     # uvicorn sends itself the signal again when it is done; its default would leave PostgreSQL running.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     console = Console(stderr=True)

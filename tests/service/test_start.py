@@ -23,6 +23,8 @@ NOWHERE = "postgresql://nobody:hunter2@127.0.0.1:1/none"
         ({}, "database cannot be reached"),
         ({"database_url": "mysql://x"}, "TURNKEEPER_DATABASE_URL"),
         ({"api_keys": "good,hunter2\nagain"}, "TURNKEEPER_API_KEYS: A key consists"),
+        ({"memory_prompt_file": __file__}, "TURNKEEPER_MEMORY_PROMPT_FILE: the template has no placeholder"),
+        ({"memory_prompt_file": "none", "workers": "2"}, "TURNKEEPER_MEMORY_PROMPT_FILE: the file cannot be read"),
         ({"upstream_api_key": "hunter2…"}, "TURNKEEPER_UPSTREAM_API_KEY: A key consists"),
     ],
 )
