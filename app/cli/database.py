@@ -1,11 +1,17 @@
 """The database of a command: the configured one, or the embedded one, which is started if it does not run."""
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+
+import structlog
 
 from app.config import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
+from app.storage.embedded_host import EmbeddedPostgresError
+
+log = structlog.get_logger()
 
 DATABASE_NAME = "turnkeeper"
 
@@ -18,7 +24,33 @@ def database_url(settings: Settings) -> Iterator[str]:
         return
     with EmbeddedPostgres.start(settings.data_dir, parameters=_parameters(settings)) as server:
         server.ensure_database(DATABASE_NAME)
-        yield server.database_url(DATABASE_NAME)
+        with _kept_alive(server):
+            yield server.database_url(DATABASE_NAME)
+
+
+@contextmanager
+def _kept_alive(server: EmbeddedPostgres) -> Iterator[None]:
+    """Nobody else starts an embedded server again that was killed, or ended as its disk was full."""
+    stopping = threading.Event()
+    watching = threading.Thread(target=_revive, args=(server, stopping), daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        watching.join()
+
+
+def _revive(server: EmbeddedPostgres, stopping: threading.Event) -> None:
+    pause = 1.0
+    while not stopping.wait(pause):
+        try:
+            if server.revive():
+                log.error("embedded_postgresql_started_again", log=str(server.data_dir / "postgres.log"))
+            pause = 1.0
+        except (EmbeddedPostgresError, OSError) as error:
+            log.error("embedded_postgresql_does_not_start", reason=str(error).splitlines()[0])  # noqa: TRY400
+            pause = min(60.0, 2 * pause)
 
 
 def _parameters(settings: Settings) -> dict[str, str]:

@@ -74,6 +74,7 @@ class EmbeddedPostgres:
 
     def __init__(self, data_dir: Path, parameters: Mapping[str, str]) -> None:
         self.data_dir = data_dir
+        self._parameters = parameters
         make_data_dir(data_dir)
         with locked(data_dir / "start.lock"):
             self._bin = find_binaries()
@@ -83,7 +84,7 @@ class EmbeddedPostgres:
                 self.owned = self._is_alone()
                 fcntl.flock(self._users, fcntl.LOCK_SH)
                 build_folder(self._cluster, self._initdb)
-                postmaster = self._bring_up(parameters)
+                postmaster = self._bring_up()
             except BaseException:
                 os.close(self._users)
                 raise
@@ -106,6 +107,18 @@ class EmbeddedPostgres:
         lost_a_race = "already exists" in made.stdout or "pg_database_datname_index" in made.stdout
         if made.returncode != 0 and not lost_a_race:
             raise EmbeddedPostgresError(f"Database {name!r} was not created: {made.stdout.strip()}")
+
+    def revive(self) -> bool:
+        """Start the server again if it ended by itself, killed or with its disk full; whether that was so.
+
+        Raises EmbeddedPostgresError.
+        """
+        if _is_running(self.pid):
+            return False
+        with locked(self.data_dir / "start.lock"):
+            was_gone = _Postmaster.find(self._cluster) is None
+            self.pid = self._bring_up().pid
+        return was_gone
 
     def stop(self) -> None:
         """Leave the server; when no other process uses it, shut it down and wait until it is gone."""
@@ -140,7 +153,7 @@ class EmbeddedPostgres:
         if made.returncode != 0:
             raise EmbeddedPostgresError(f"initdb failed in {str(folder)!r}:\n{made.stdout.strip()}")
 
-    def _bring_up(self, parameters: Mapping[str, str]) -> "_Postmaster":
+    def _bring_up(self) -> "_Postmaster":
         """Join the server that answers or start one, again while orphans of a killed one hold the cluster."""
         log = self.data_dir / "postgres.log"
         deadline = time.monotonic() + _PATIENCE
@@ -154,17 +167,18 @@ class EmbeddedPostgres:
                 )
             if postmaster is None and (server is None or died):
                 _forget_reused_pid(self._cluster)
-                command = command or self._server_command(parameters)
+                command = command or self._server_command()
                 server = _spawn(command, log)
             time.sleep(0.2 if died else 0.02)
         if server is not None:
             server.returncode = 0  # Popen would complain of a server that outlives it; `_shut_down` reaps it.
         return postmaster
 
-    def _server_command(self, parameters: Mapping[str, str]) -> list[str | Path]:
-        socket_dir = str(make_socket_dir(self._cluster))
+    def _server_command(self) -> list[str | Path]:
+        # A server that is started again has to be found where the first one was.
+        socket_dir = str(getattr(self, "socket_dir", None) or make_socket_dir(self._cluster))
         ours = {"listen_addresses": "", "port": "5432", "unix_socket_directories": socket_dir}
-        settings = [f"--{name}={value}" for name, value in {**parameters, **ours}.items()]
+        settings = [f"--{name}={value}" for name, value in {**self._parameters, **ours}.items()]
         return [self._bin / "postgres", "-D", self._cluster, *settings]
 
     def _shut_down(self) -> None:
@@ -201,6 +215,18 @@ class _Postmaster(NamedTuple):
         except (OSError, IndexError, ValueError):
             return None
         return found
+
+
+def _is_running(pid: int) -> bool:
+    with suppress(ChildProcessError):  # Another process started it.
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _spawn(command: list[str | Path], log: Path) -> "subprocess.Popen[bytes]":

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import time
 
 import httpx
 import psutil
@@ -78,16 +79,29 @@ def test_a_port_that_is_taken_is_told(database_url):
 def test_the_embedded_postgresql_stops_with_the_service_and_keeps_its_data(folder, sent):
     for status in (201, 200):
         with service(data_dir=folder) as running:
-            postgres = [
-                child for child in psutil.Process(running.process.pid).children() if "postgres" in child.name()
-            ]
-            assert len(postgres) == 1
             made = httpx.put(f"{running.url()}/v1/sessions/kept", json={"user_id": "alice"})
             assert made.status_code == status
+            if status == 200:
+                postgres_of(running).kill()
+                eventually(lambda running=running: "embedded_postgresql_started_again" in running.log)
+                eventually(lambda running=running: httpx.get(f"{running.url()}/readyz").status_code == 200)
+            postgres = postgres_of(running)
             running.process.send_signal(sent)
             code = running.wait()
             assert code == 0 or sent == signal.SIGINT
-        assert not postgres[0].is_running()
+        assert not postgres.is_running()
+
+
+def postgres_of(running):
+    (found,) = [child for child in psutil.Process(running.process.pid).children() if "postgres" in child.name()]
+    return found
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 async def test_a_service_that_is_stopped_finishes_what_it_has_begun(database_url):

@@ -198,6 +198,32 @@ def test_a_killed_server_is_started_again(data_dir):
         assert query(second, "SELECT 1") == 1
 
 
+def test_a_server_that_was_killed_is_found_again_where_it_was(data_dir):
+    with EmbeddedPostgres.start(data_dir) as server:
+        assert not server.revive()
+        url = server.url
+        query(server, "CREATE TABLE kept AS SELECT 7 AS number")
+        os.kill(server.pid, signal.SIGKILL)
+        eventually(lambda: not answers(server))
+        assert server.revive()
+        assert not server.revive()
+        assert (server.url, query(server, "SELECT number FROM kept")) == (url, 7)
+    assert not answers(server)
+
+
+def test_a_server_that_another_process_started_is_looked_after_too(data_dir, service):
+    pid = int(service.stdout.readline().split()[0])
+    with EmbeddedPostgres.start(data_dir) as server:
+        assert not server.revive()
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: not answers(server))
+        # Dead, it still has its process id until the other process ends.
+        service.kill()
+        service.wait(10)
+        eventually(server.revive)
+        assert query(server, "SELECT 1") == 1
+
+
 def test_a_start_waits_for_the_orphans_of_a_killed_server(data_dir):
     first = EmbeddedPostgres.start(data_dir)
     orphan = query(first, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")
