@@ -2,8 +2,8 @@
 
     uv run python -m benchmarks.newcomer [REPOSITORY]
 
-In place of the LLM stands a script (`tests/upstream.py`), which tells what it was asked. Nothing is taken from caches, and
-a uv that is there already is not used, unless it lies beside the system's own programs.
+In place of the LLM stands a script (`tests/upstream.py`), which tells what it was asked. Nothing is taken from
+caches, and a uv that is there already is not used, unless it lies beside the system's own programs.
 """
 
 import os

@@ -16,7 +16,7 @@ _EXPOSITION = {
 }
 
 
-@router.get(PATH, response_class=Response, responses={200: _EXPOSITION, **problems(401)})
+@router.get(PATH, response_class=Response, responses={200: _EXPOSITION, **problems(401, 403)})
 @requires("service_key")
 async def get_metrics(request: Request, svc: Svc) -> Response:
     """Get figures for Prometheus.
